@@ -1,0 +1,213 @@
+"""What a cluster changes: read from settings.yml and the environment, checked, and passed on as one frozen object.
+
+The environment wins over the file: VERL_INGEST_KIBANA_URL sets kibana_url, VERL_INGEST_SAMPLES__TEXT_PER_STEP sets
+samples.text_per_step. The elasticsearch_* settings are also read under their usual names, such as ELASTICSEARCH_URL.
+What each setting means stands in settings.yml at the root of the repository.
+"""
+
+import difflib
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pydantic_settings
+import yaml
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from verl_ingest.errors import SettingsError
+
+FILE = Path("settings.yml")
+ENV_PREFIX = "VERL_INGEST_"
+ENV_NESTED = "__"
+SECRETS = ("elasticsearch_password", "elasticsearch_api_key")
+
+# Words other tools use in the names of such settings: es_hosts is meant as elasticsearch_url.
+_USUAL_WORDS = {"es": "elasticsearch", "host": "url", "hosts": "url", "uri": "url", "user": "username"}
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.username is not None:
+        raise ValueError("user and password have settings of their own, leave them out of the URL")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("it should be a URL such as https://es.example.org:9200")
+    return value.rstrip("/")
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("it should be a zone of the IANA time zone database such as Asia/Shanghai") from None
+    return value
+
+
+def _run_path(value: str) -> str:
+    if not value.startswith("/") or value.count("{run}") != 1:
+        raise ValueError("it should be an absolute path with {run} in it once, such as /data/runs/{run}/logs/*.jsonl")
+    return value
+
+
+def _split(value: Any) -> Any:
+    """Split the environment's one string as PATH is split; a list of the file stays as it is."""
+    return value.split(":") if isinstance(value, str) else value
+
+
+Url = Annotated[str, AfterValidator(_url)]
+Zone = Annotated[str, AfterValidator(_zone)]
+RunPaths = Annotated[
+    tuple[Annotated[str, AfterValidator(_run_path)], ...], NoDecode, BeforeValidator(_split), Field(min_length=1)
+]
+Name = Annotated[str, Field(min_length=1)]
+
+
+def _elasticsearch(name: str, default: str | None = None) -> Any:
+    """Let a setting of the connection also be read from the variable that other tools use for it."""
+    return Field(default=default, validation_alias=AliasChoices(f"{ENV_PREFIX}{name}".lower(), name))
+
+
+class Samples(BaseModel):
+    """What is kept of rollout dumps."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text_per_step: int = Field(default=32, ge=0)
+
+
+class Settings(BaseSettings):
+    """Every setting with its default; settings.yml says what each is for."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_NESTED,
+        env_ignore_empty=True,  # docker compose hands over what is not set as empty variables
+    )
+
+    elasticsearch_url: Url = _elasticsearch("elasticsearch_url", default="http://localhost:9200")
+    elasticsearch_username: Name | None = _elasticsearch("elasticsearch_username")
+    elasticsearch_password: SecretStr | None = _elasticsearch("elasticsearch_password")
+    elasticsearch_api_key: SecretStr | None = _elasticsearch("elasticsearch_api_key")
+    elasticsearch_ca_certs: Path | None = _elasticsearch("elasticsearch_ca_certs")
+    expected_documents_per_day: PositiveInt = 10_000_000
+
+    run_paths: RunPaths = (
+        "/data/runs/{run}/logs/*.jsonl",
+        "/data/runs/{run}/logs/*.log",
+        "/data/runs/{run}/rollout/*.jsonl",
+        "/data/runs/{run}/val/*.jsonl",
+    )
+    run: Name | None = None
+    node: Name | None = None
+    timezone: Zone | None = None
+    samples: Samples = Samples()
+
+    service_url: Url | None = None
+    kibana_url: Url | None = None
+    grafana_url: Url | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_log_in(self) -> "Settings":
+        if (self.elasticsearch_username is None) != (self.elasticsearch_password is None):
+            raise ValueError("elasticsearch_username and elasticsearch_password go together; set both or neither")
+        if self.elasticsearch_username and self.elasticsearch_api_key:
+            raise ValueError("elasticsearch_api_key and elasticsearch_username exclude each other; set one of them")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Let the environment win over the file, whose values `load` passes in."""
+        return env_settings, init_settings
+
+
+def load(path: Path | None = None) -> Settings:
+    """Read `path`, or settings.yml of the working directory where there is one, and the environment.
+
+    Raises SettingsError with one sentence that names the file or variable, the key, its value and what is expected.
+    """
+    file = path or FILE
+    values = _read(file) if path or file.exists() else {}
+    _check_environment()
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise SettingsError(_sentence(error.errors()[0], file)) from None
+    except pydantic_settings.SettingsError as error:
+        raise SettingsError(f"environment: {error}; it should be JSON.") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return the top level of a settings file; an empty file is an empty dict."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file}: the settings can't be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise SettingsError(f"{file}{where}: not YAML: {getattr(error, 'problem', None) or error}.") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise SettingsError(f"{file}: it should hold `key: value` lines, as settings.yml of the repository does.")
+    return {str(key): value for key, value in values.items()}
+
+
+def _check_environment() -> None:
+    """Refuse a variable that looks like a setting and is none, since it would be ignored in silence."""
+    known = [ENV_PREFIX + name.upper() for name in Settings.model_fields]
+    for name in sorted(os.environ):
+        if name.startswith(ENV_PREFIX) and name.split(ENV_NESTED)[0] not in known:
+            raise SettingsError(f"environment: unknown variable {name}; {_suggestion(name, known)}")
+
+
+def _sentence(error: Any, file: Path) -> str:
+    """Say one of pydantic's errors in a sentence: where, which key, its value, what is expected."""
+    path = [part.lower().removeprefix(ENV_PREFIX.lower()) for part in error["loc"] if isinstance(part, str)]
+    message = re.sub("^(Input|String|Tuple|Value) should", "it should", error["msg"].removeprefix("Value error, "))
+    if not path:  # about more than one setting
+        return f"{file} and environment: {message}."
+    if error["type"] == "extra_forbidden":
+        known = Settings.model_fields if len(path) == 1 else Samples.model_fields
+        return f"{file}: unknown key {'.'.join(path)}; {_suggestion(path[-1], list(known))}"
+    where, name = _origin(path, file)
+    value = "not shown" if path[0] in SECRETS else re.sub("//[^/]*@", "//***@", repr(error["input"]))
+    return f"{where}: {name} is {value}: {message}."
+
+
+def _origin(path: list[str], file: Path) -> tuple[str, str]:
+    """Return where the setting at `path` was read from, and the name it has there."""
+    variables = [ENV_PREFIX + ENV_NESTED.join(path).upper(), ENV_PREFIX + path[0].upper()]
+    if path[0].startswith("elasticsearch_"):
+        variables.append(path[0].upper())
+    return next((("environment", name) for name in variables if os.environ.get(name)), (str(file), ".".join(path)))
+
+
+def _suggestion(unknown: str, known: list[str]) -> str:
+    words = [_USUAL_WORDS.get(word, word) for word in unknown.lower().split("_")]
+    by_key = {name.lower(): name for name in known}
+    close = difflib.get_close_matches("_".join(words), by_key, n=1)
+    return f"did you mean {by_key[close[0]]}?" if close else f"known are {', '.join(known)}."
