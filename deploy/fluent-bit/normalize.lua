@@ -1,0 +1,135 @@
+-- The normaliser: one log line in, one document out. Fluent Bit calls `normalize`, the loader `normalize_batch`; both
+-- run these same files, so that agent and loader can't differ. Formats are recognised by content and file name alone.
+--
+--   normalize.lua          this file: which format a line has, and the two ways in
+--   normalize_source.lua   what the path says: run, stage, rank, id
+--   normalize_json.lua     reading and writing JSON
+--   normalize_record.lua   rank JSONL: long, wide, event and message lines
+--   normalize_verl.lua     verl's file logger and rollout dumps
+--   normalize_document.lua the document being built, with its limits and flags
+--   normalize_time.lua, normalize_id.lua, normalize_text.lua
+local folder = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
+local function part(name, ...)
+  return assert(loadfile(folder .. name .. ".lua"))(...)
+end
+
+local settings = part("settings")
+local text = part("normalize_text")
+local time = part("normalize_time")
+local id = part("normalize_id")
+local json = part("normalize_json", text)
+local source = part("normalize_source", id, settings)
+local document = part("normalize_document", text, id, json)
+local read_record = part("normalize_record", document, time, json, settings)
+local verl = part("normalize_verl", document, json, id, text, settings)
+
+local LINE_BYTES = settings.line_bytes -- the agent's buffer_max_size; it hands over one byte less
+
+local function read_object(file, object)
+  local layout = object.layout
+  local is_sample = layout and layout.is_sample
+  if is_sample == nil then
+    is_sample = verl.is_sample(object)
+    if layout then layout.is_sample = is_sample end
+  end
+  if is_sample then
+    verl.read_sample(object, file)
+  elseif verl.is_logger(object) then
+    verl.read_logger(object)
+  else
+    return read_record(object)
+  end
+end
+
+local function keep_repeated(repeated)
+  for _, pair in ipairs(repeated) do
+    document.flag("duplicate_key", pair[1])
+    document.extra(pair[1], pair[2])
+  end
+end
+
+-- Say where a line stands that is more than numbers.
+local function locate(file, offset)
+  document.field("log.file.path", file.path)
+  document.field("log.offset", offset)
+end
+
+-- Return document, seconds, nanoseconds of a line; seconds are nil where the line has no time.
+local function to_document(file, line, offset)
+  local doc = document.start("metric")
+  local cut = #line >= LINE_BYTES - 1
+  if cut then document.flag("truncated", "line") end
+  local clean, repaired = text.utf8(line)
+  if repaired then document.flag("bad_utf8") end
+  local object = not cut and json.read(clean, file.layouts)
+  local seconds, nanos
+  if object then
+    seconds, nanos = read_object(file, object)
+    if object.repeated then keep_repeated(object.repeated) end
+    if object.half_pair then document.flag("bad_utf8") end
+  end
+  if doc.kind == "metric" and not document.has_values() and not doc.metric_name then
+    if object then
+      document.kind("log")
+    else
+      document.kind("unparsed")
+      document.flag("unparsed")
+    end
+    document.message(clean)
+  end
+  doc.stage = doc.stage or file.stage
+  doc.rank = doc.rank or file.rank
+  if doc.kind ~= "metric" and doc.kind ~= "sample" then locate(file, offset) end
+  local run_id = document.run(file.run_id or document.run_of_record() or settings.run)
+  doc.event_id = source.event_id(file, run_id, offset, line)
+  return document.finish(), seconds, nanos
+end
+
+-- Return the same for a line on which the normaliser itself failed: its text, flagged and findable.
+local function to_failure(file, line, offset, reason)
+  local doc = document.start("unparsed")
+  document.flag("normalizer_error")
+  document.message((text.utf8(line)))
+  document.extra("reason", reason)
+  locate(file, offset)
+  local run_id = document.run(file.run_id or settings.run)
+  doc.event_id = source.event_id(file, run_id, offset, line)
+  return document.finish()
+end
+
+-- Return document, seconds, nanoseconds; or nil and the rule that drops the line.
+local function read_line(file, line, offset)
+  if not line:find("[^%s%z]") then return nil, "empty" end
+  local ok, doc, seconds, nanos = pcall(to_document, file, line, offset)
+  if not ok then
+    doc, seconds, nanos = to_failure(file, line, offset, tostring(doc)), nil, nil
+  end
+  if seconds then doc.time_source = "record" end
+  return doc, seconds, nanos
+end
+
+local FILES = 4096 -- sources remembered at once
+local files, count = {}, 0
+
+local function open(path, run_id, relative)
+  local file = files[path]
+  if not file then
+    if count >= FILES then files, count = {}, 0 end
+    file = source.open(path, run_id, relative)
+    files[path], count = file, count + 1
+  end
+  return file
+end
+
+-- Fluent Bit's way in (filter lua, time_as_table on): the raw line with its path and offset.
+function normalize(_, timestamp, record)
+  local doc, seconds, nanos = read_line(open(record.path), (record.log:gsub("\r$", "")), record.offset)
+  if not doc then return -1, timestamp, record end
+  if not seconds then
+    doc.time_source = "read"
+    return 1, timestamp, doc
+  end
+  return 1, { sec = seconds, nsec = nanos }, doc
+end
+
+part("normalize_batch", { read_line = read_line, open = open, time = time, json = json })

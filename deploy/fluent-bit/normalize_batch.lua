@@ -1,0 +1,85 @@
+-- The loader's way in: a block of whole lines at a call, answered with the body of a `_bulk` request.
+local normalizer = ...
+local read_line, time, json = normalizer.read_line, normalizer.time, normalizer.json
+local buffer = require("string.buffer")
+local find, sub, byte = string.find, string.sub, string.byte
+
+-- In this order, so that equal documents are equal bytes and compress.
+local FIELDS = {
+  "time_source", "run_id", "stage", "kind", "step", "global_step", "step_key", "step_source", "rank", "attempt",
+  "host.name", "process.pid", "gpu.index", "gpu.uuid", "metrics", "metric_name", "value", "nonfinite", "weight",
+  "message", "log.level", "log.logger", "log.origin.file.name", "log.origin.file.line", "log.file.path", "log.offset",
+  "log.repeated", "error.type", "error.message", "error.stack_trace", "error.fingerprint", "sample.input",
+  "sample.output", "sample.ground_truth", "sample.score", "sample.uid", "sample.split", "sample.prompt_id",
+  "sample.input_length", "sample.output_length", "event", "extra", "flags", "event_id",
+}
+
+local function put_document(out, doc, seconds, nanos)
+  out:put('{"@timestamp":"', time.format(seconds, nanos), '"')
+  for i = 1, #FIELDS do
+    local field = FIELDS[i]
+    local value = doc[field]
+    if value ~= nil then
+      out:put(',"', field, '":')
+      json.put(out, value)
+    end
+  end
+  out:put("}\n")
+end
+
+local index_date, index_suffix -- of the last document: most fall on one day
+local function index_of(doc, seconds)
+  local date = time.date(seconds)
+  if date ~= index_date then index_date, index_suffix = date, date:gsub("-", ".") end
+  return (doc.kind == "sample" and "verl-samples-" or "verl-") .. index_suffix
+end
+
+local function count(counts, names)
+  for i = 1, #names do
+    local reason = names[i]:match("^[^:]+")
+    counts[reason] = (counts[reason] or 0) + 1
+  end
+end
+
+-- Open the file that `path` names; the loader says the run and the path below the run folder where no setting does.
+function normalize_open(path, run_id, relative)
+  return normalizer.open(path, run_id, relative)
+end
+
+-- Normalise a block of lines, each ended by a newline. seconds, nanos, time_source serve lines without a time.
+-- Return {lines, documents, flagged, flags = {reason = n}, dropped = {rule = n}, dated = body,
+--   undated = {{index, id, action and document}, ...}}: documents without a time of their own may stand in another
+--   day's index already, so the loader looks before it writes them.
+function normalize_batch(file, block, offset, seconds, nanos, time_source)
+  local dated, undated = buffer.new(#block * 2), {}
+  local result = { lines = 0, documents = 0, flagged = 0, flags = {}, dropped = {}, undated = undated }
+  local from, size = 1, #block
+  while from <= size do
+    local newline = find(block, "\n", from, true) or size + 1
+    local last = newline - 1
+    if last >= from and byte(block, last) == 13 then last = last - 1 end
+    local doc, own_seconds, own_nanos = read_line(file, sub(block, from, last), offset + from - 1)
+    result.lines = result.lines + 1
+    if not doc then
+      result.dropped[own_seconds] = (result.dropped[own_seconds] or 0) + 1
+    else
+      result.documents = result.documents + 1
+      if doc.flags then
+        result.flagged = result.flagged + 1
+        count(result.flags, doc.flags)
+      end
+      if own_seconds then
+        dated:put('{"index":{"_index":"', index_of(doc, own_seconds), '","_id":"', doc.event_id, '"}}\n')
+        put_document(dated, doc, own_seconds, own_nanos)
+      else
+        doc.time_source = time_source
+        local out = buffer.new()
+        put_document(out, doc, seconds, nanos)
+        undated[#undated + 1] = { index_of(doc, seconds), doc.event_id, out:tostring() }
+      end
+    end
+    from = newline + 1
+  end
+  result.dated = dated:tostring()
+  return result
+end

@@ -1,0 +1,245 @@
+-- The document of the line in hand: built from an empty table with the catalogue's fields only, so that nothing of a
+-- line reaches the top level unasked and no line can make Elasticsearch refuse it.
+local text, id, json = ...
+local find, floor, huge = string.find, math.floor, math.huge
+
+local document = {}
+
+local KEYWORD_BYTES = 1024 -- a longer text is no keyword; 32,766 bytes is where Lucene refuses one
+local RUN_ID_BYTES = 256
+local NAME_BYTES = 256 -- of a metric or an extra key
+local TEXT_BYTES = 262144
+local EXTRA_KEYS = 1000
+local EXTRA_DEPTH = 8 -- Elasticsearch refuses 20
+local MAX_INTEGER = 9007199254740992 -- 2^53: beyond it a double is no exact whole number
+local MAX_RANK = 2147483647
+
+local doc, metrics, extra, extra_keys, nonfinite, flags, record_run
+
+function document.start(kind)
+  record_run = nil
+  doc, metrics, extra, extra_keys, nonfinite, flags = { kind = kind }, nil, nil, 0, nil, nil
+  return doc
+end
+
+-- Set a field whose value is already right.
+function document.field(name, value)
+  doc[name] = value
+end
+
+function document.get(name)
+  return doc[name]
+end
+
+function document.kind(kind)
+  doc.kind = kind
+end
+
+function document.flag(name, about)
+  flags = flags or {}
+  flags[#flags + 1] = about and (name .. ":" .. about) or name
+end
+local flag = document.flag
+
+-- Set a text field; what is over the limit is cut and flagged.
+function document.text(field, value, limit)
+  local cut
+  doc[field], cut = text.cut(value, limit or TEXT_BYTES)
+  if cut then flag("truncated", field) end
+end
+
+-- Set the message: without terminal codes, so that it can be read and found.
+function document.message(value)
+  local plain, changed = text.plain(value)
+  if changed then flag("control_characters") end
+  document.text("message", plain)
+end
+
+local known_names, known = {}, 0 -- metric name -> may it be a field name
+
+-- A field name may not be empty or blank; Elasticsearch takes everything else below a `metrics` without subobjects.
+local function is_field_name(name)
+  local valid = known_names[name]
+  if valid == nil then
+    valid = #name <= NAME_BYTES and find(name, "[^%s]") ~= nil and not find(name, "[%z\1-\31\127]")
+    if known > 20000 then known_names, known = {}, 0 end
+    known_names[name], known = valid, known + 1
+  end
+  return valid
+end
+
+local function clean_key(key)
+  key = text.cut(text.plain(key), NAME_BYTES)
+  return find(key, "[^%s]") and key or "_"
+end
+
+-- Return a nested value as `extra` may hold it.
+local function bounded(value, depth)
+  local kind = type(value)
+  if kind == "string" then
+    local cut, was_cut = text.cut(value, KEYWORD_BYTES)
+    if was_cut then flag("extra_cut") end
+    return cut
+  end
+  if kind == "number" then
+    if value ~= value or value == huge or value == -huge then return tostring(value) end
+    return value
+  end
+  if kind ~= "table" or value == json.null then return value end
+  if depth >= EXTRA_DEPTH then
+    flag("extra_cut")
+    return "..."
+  end
+  local copy = setmetatable({}, getmetatable(value))
+  if json.is_array(value) then
+    for i = 1, #value do
+      if extra_keys >= EXTRA_KEYS then
+        flag("extra_cut")
+        break
+      end
+      extra_keys = extra_keys + 1
+      copy[i] = value[i] == json.null and "null" or bounded(value[i], depth + 1)
+    end
+  else
+    for key, item in pairs(value) do
+      if extra_keys >= EXTRA_KEYS then
+        flag("extra_cut")
+        break
+      end
+      extra_keys = extra_keys + 1
+      if item ~= json.null then copy[clean_key(key)] = bounded(item, depth + 1) end
+    end
+  end
+  return copy
+end
+
+-- Keep a value that no field takes. A text too long for a keyword moves to `message`, where words of it are found.
+function document.extra(key, value)
+  extra = extra or {}
+  if extra_keys >= EXTRA_KEYS then
+    flag("extra_cut")
+    return
+  end
+  extra_keys = extra_keys + 1
+  key = clean_key(key)
+  if type(value) == "string" and #value > KEYWORD_BYTES and not doc.message then
+    document.message(value)
+    flag("truncated", key)
+    extra[key] = text.cut(value, KEYWORD_BYTES)
+    return
+  end
+  while extra[key] ~= nil do key = key .. "_" end
+  extra[key] = value == json.null and "null" or bounded(value, 1)
+end
+
+-- Set a keyword field; a value that is no text goes to `extra`.
+function document.keyword(field, key, value)
+  if type(value) ~= "string" then
+    flag("not_text", key)
+    document.extra(key, value)
+  elseif value ~= "" then
+    document.text(field, value, KEYWORD_BYTES)
+  end
+end
+
+-- Return the number that a text spells ("0.7", "nan", "-Infinity"), or nil.
+local function spelled(value)
+  local word = string.lower(value)
+  if word == "nan" or word == "-nan" then return 0 / 0 end
+  if word == "inf" or word == "+inf" or word == "infinity" or word == "+infinity" then return huge end
+  if word == "-inf" or word == "-infinity" then return -huge end
+  if find(value, "^%s*[+-]?%.?%d[%d.eE+-]*%s*$") then return tonumber(value) end
+  return nil
+end
+document.spelled = spelled
+
+-- Set a field that holds a whole number from 0 to a limit; what is none goes to `extra`.
+function document.integer(field, key, value, invalid)
+  if type(value) == "string" then
+    local number = spelled(value)
+    if number then
+      value = number
+      flag("number_from_text", key)
+    end
+  end
+  if type(value) == "number" and value >= 0 and value <= (field == "rank" and MAX_RANK or MAX_INTEGER)
+    and value == floor(value) then
+    doc[field] = value
+    return
+  end
+  flag(invalid or "not_a_number", not invalid and key or nil)
+  document.extra(key, value)
+end
+
+local function not_finite(name, kind)
+  nonfinite = nonfinite or {}
+  nonfinite[#nonfinite + 1] = name
+  flag(kind, name)
+end
+
+-- Return the number where it is finite; else note its name as one that was not.
+function document.finite(name, value)
+  if value - value == 0 then return value end
+  not_finite(name, value ~= value and "nan" or value > 0 and "inf" or "-inf")
+  return nil
+end
+
+-- Set metrics[name]; return the number where it is finite.
+function document.metric(name, value)
+  if not is_field_name(name) then
+    flag("metric_name")
+    document.extra(name, value)
+    return nil
+  end
+  if not document.finite(name, value) then return nil end
+  metrics = metrics or {}
+  metrics[name] = value
+  return value
+end
+
+-- Note a metric that is null: verl's file logger writes NaN and infinity so.
+function document.null_metric(name)
+  if is_field_name(name) then
+    not_finite(name, "null")
+  else
+    flag("metric_name")
+    document.extra(name, json.null)
+  end
+end
+
+-- Set the run; a name too long to be a link's key is cut and stays unique by its hash.
+function document.run(run_id)
+  if #run_id > RUN_ID_BYTES then
+    flag("run_id_cut")
+    run_id = text.cut(run_id, RUN_ID_BYTES - 17) .. "-" .. id.hex(run_id)
+  end
+  doc.run_id = run_id
+  return run_id
+end
+
+-- Note the run that the record names; return whether it can be one. The path's run comes before it.
+function document.offer_run(value)
+  local valid = type(value) == "string" and find(value, "[^%s]") ~= nil
+  if valid then record_run = text.plain(value) end
+  return valid
+end
+
+function document.run_of_record()
+  return record_run
+end
+
+function document.has_values()
+  return metrics ~= nil or nonfinite ~= nil
+end
+
+-- Return the finished document.
+function document.finish()
+  doc.metrics, doc.extra, doc.nonfinite, doc.flags = metrics, extra, nonfinite, flags
+  if doc.step and doc.run_id then
+    doc.step_key = doc.run_id .. "|" .. string.format("%d", doc.step)
+    doc.step_source = doc.step_source or "record"
+  end
+  return doc
+end
+
+return document

@@ -1,0 +1,65 @@
+-- Identity: event_id = base64url(file key, 6 bytes .. byte offset, 5 bytes big endian .. line key, 4 bytes).
+-- File key: FNV-1a 64, xor-folded to 48 bits as its authors publish it, of run_id NUL path (NUL node).
+-- Line key: CRC-32 (IEEE 802.3, as in zlib) of the first 32 KiB of the line.
+local ffi = require("ffi")
+local bit = require("bit")
+local band, bxor, rshift, floor = bit.band, bit.bxor, bit.rshift, math.floor
+
+local id = {}
+local LINE_KEY_BYTES = 32768
+
+local crc = ffi.new("uint32_t[256]")
+for i = 0, 255 do
+  local c = i
+  for _ = 1, 8 do
+    c = band(c, 1) == 1 and bxor(rshift(c, 1), 0xEDB88320) or rshift(c, 1)
+  end
+  crc[i] = c
+end
+
+-- Return the CRC-32 of the first `limit` bytes as a signed 32-bit number.
+local function crc32(s, limit)
+  local p, n, c = ffi.cast("const uint8_t *", s), #s, -1
+  if n > limit then n = limit end
+  for i = 0, n - 1 do c = bxor(rshift(c, 8), crc[band(bxor(c, p[i]), 0xFF)]) end
+  return bit.bnot(c)
+end
+
+-- Return the FNV-1a 64 hash as uint64_t.
+local function fnv64(s)
+  local p, h = ffi.cast("const uint8_t *", s), 0xcbf29ce484222325ULL
+  for i = 0, #s - 1 do h = bxor(h, p[i]) * 0x100000001b3ULL end
+  return h
+end
+
+-- Return 16 hex digits that name a text.
+function id.hex(s)
+  return bit.tohex(fnv64(s))
+end
+
+local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+local pair = {} -- 12 bits -> two base64url digits
+for i = 0, 4095 do
+  local high, low = floor(i / 64), i % 64
+  pair[i] = DIGITS:sub(high + 1, high + 1) .. DIGITS:sub(low + 1, low + 1)
+end
+
+-- Return the file part (8 characters) of the ids of one file's lines.
+function id.file(run_id, path, node)
+  local h = fnv64(run_id .. "\0" .. path .. (node and ("\0" .. node) or ""))
+  h = bxor(rshift(h, 48), band(h, 0xFFFFFFFFFFFFULL))
+  local high, low = tonumber(rshift(h, 24)), tonumber(band(h, 0xFFFFFFULL))
+  return pair[rshift(high, 12)] .. pair[band(high, 4095)] .. pair[rshift(low, 12)] .. pair[band(low, 4095)]
+end
+
+-- Return the whole id of the line at a byte offset (below 2^40) of that file.
+function id.line(file, offset, line)
+  local key = crc32(line, LINE_KEY_BYTES)
+  local o1, o2 = floor(offset / 65536), offset % 65536 -- upper 24 bits, lower 16
+  local k1, k2 = band(rshift(key, 24), 0xFF), band(key, 0xFFFFFF)
+  local middle = o2 * 256 + k1 -- 24 bits: end of the offset, start of the line key
+  return file .. pair[rshift(o1, 12)] .. pair[band(o1, 4095)] .. pair[rshift(middle, 12)] .. pair[band(middle, 4095)]
+    .. pair[rshift(k2, 12)] .. pair[band(k2, 4095)]
+end
+
+return id

@@ -1,0 +1,277 @@
+-- JSON: reads the object of a log line, leniently where training code is lenient (NaN, Infinity, 1e400, raw control
+-- characters, keys that come twice), and writes documents for the loader.
+local text = ...
+local find, match, sub, byte, gsub = string.find, string.match, string.sub, string.byte, string.gsub
+
+local json = {}
+
+json.null = setmetatable({}, { __tostring = function() return "null" end })
+local ARRAY = {} -- metatable of arrays: an empty one is not an object
+local MAX_DEPTH = 64 -- deeper input is not an object of ours and is kept as text
+local MAX_CAPTURES = 32 -- of a Lua pattern
+
+local WORDS = {
+  ["true"] = true, ["false"] = false, True = true, False = false, null = json.null, None = json.null,
+  NaN = 0 / 0, nan = 0 / 0, ["-NaN"] = 0 / 0, ["-nan"] = 0 / 0,
+  Infinity = 1 / 0, inf = 1 / 0, ["-Infinity"] = -1 / 0, ["-inf"] = -1 / 0,
+}
+local ESCAPES = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t", ['"'] = '"', ["\\"] = "\\", ["/"] = "/" }
+
+local half_pair -- a \u escape of half a surrogate pair was met
+
+-- Return the text of a string whose characters begin at p, and the position behind it; nil where it has no end.
+local function escaped_string(s, p)
+  local parts, n = {}, 0
+  while true do
+    local q = find(s, '["\\]', p)
+    if not q then return nil end
+    n = n + 1
+    parts[n] = sub(s, p, q - 1)
+    if byte(s, q) == 34 then return table.concat(parts), q + 1 end
+    local letter = sub(s, q + 1, q + 1)
+    local char = ESCAPES[letter]
+    p = q + 2
+    if letter == "u" then
+      local code = tonumber(match(s, "^%x%x%x%x", p) or "", 16)
+      if not code then return nil end
+      p = p + 4
+      if code >= 0xD800 and code <= 0xDBFF then
+        local low = tonumber(match(s, "^\\u([dD][c-fC-F]%x%x)", p) or "", 16)
+        if low then code, p = 0x10000 + (code - 0xD800) * 0x400 + low - 0xDC00, p + 6 end
+      end
+      if code >= 0xD800 and code <= 0xDFFF then code, half_pair = 0xFFFD, true end
+      char = text.char(code)
+    end
+    if not char then return nil end
+    n = n + 1
+    parts[n] = char
+  end
+end
+
+local function string_at(s, p)
+  local plain, behind = match(s, '^([^"\\]*)"()', p)
+  if plain then return plain, behind end
+  return escaped_string(s, p)
+end
+
+-- Return value, position behind it, digits of a number; no position where there is no value.
+local value_at
+local function array_at(s, p, depth)
+  local array, n = setmetatable({}, ARRAY), 0
+  p = match(s, "^%s*()", p)
+  if byte(s, p) == 93 then return array, p + 1 end
+  while true do
+    local value, q = value_at(s, p, depth)
+    if not q then return nil end
+    n = n + 1
+    array[n] = value
+    local mark, behind = match(s, "^%s*([,%]])%s*()", q)
+    if not mark then return nil end
+    if mark == "]" then return array, match(s, "^%s*%]()", q) end
+    p = behind
+  end
+end
+
+local function key_at(s, p)
+  if byte(s, p) ~= 34 then return nil end
+  local key, q = string_at(s, p + 1)
+  if not key then return nil end
+  return key, match(s, "^%s*:%s*()", q)
+end
+
+local function object_at(s, p, depth)
+  local object = {}
+  p = match(s, "^%s*()", p)
+  if byte(s, p) == 125 then return object, p + 1 end
+  while true do
+    local key, q = key_at(s, p)
+    if not q then return nil end
+    local value
+    value, q = value_at(s, q, depth)
+    if not q then return nil end
+    object[key] = value
+    local mark, behind = match(s, "^%s*([,}])%s*()", q)
+    if not mark then return nil end
+    if mark == "}" then return object, match(s, "^%s*}()", q) end
+    p = behind
+  end
+end
+
+function value_at(s, p, depth)
+  local c = byte(s, p)
+  if c == 34 then return string_at(s, p + 1) end
+  if c == 123 or c == 91 then
+    if depth >= MAX_DEPTH then return nil end
+    if c == 123 then return object_at(s, p + 1, depth + 1) end
+    return array_at(s, p + 1, depth + 1)
+  end
+  local digits, behind = match(s, "^(-?%d+%.?%d*[eE]?[+-]?%d*)()", p)
+  if digits then
+    local number = tonumber(digits)
+    if number then return number, behind, digits end
+    return nil
+  end
+  local word
+  word, behind = match(s, "^(-?%a+)()", p)
+  local value = WORDS[word or ""]
+  if value == nil then return nil end
+  return value, behind
+end
+
+-- Return {n, keys, values, digits, repeated} of the one object that a line is, or nil. `digits` has the numbers as
+-- printed; `repeated` lists {key, value} of values that a later one of the same key replaced.
+local function read(s)
+  local p = match(s, "^%s*{%s*()")
+  if not p then return nil end
+  local keys, values, digits, n = {}, {}, {}, 0
+  local place, repeated = {}, nil
+  local spans, flat = {}, true -- where each value stands, for the layout
+  if byte(s, p) == 125 then
+    p = p + 1
+  else
+    while true do
+      local key, q = key_at(s, p)
+      if not q then return nil end
+      local value, behind, number = value_at(s, q, 0)
+      if not behind then return nil end
+      local at = place[key]
+      if at then
+        repeated = repeated or {}
+        repeated[#repeated + 1] = { key, values[at] }
+      else
+        n = n + 1
+        at = n
+        place[key], keys[n] = n, key
+      end
+      values[at], digits[at] = value, number
+      if type(value) == "string" then
+        spans[n], flat = { q + 1, behind - 2 }, flat and behind - 2 - q == #value
+      else
+        spans[n], flat = { q, behind - 1 }, flat and number ~= nil
+      end
+      local mark, after = match(s, "^%s*([,}])%s*()", behind)
+      if not mark then return nil end
+      p = after
+      if mark == "}" then break end
+    end
+  end
+  if p <= #s and not find(s, "^%s*$", p) then return nil end
+  local object = { n = n, keys = keys, values = values, digits = digits, repeated = repeated, half_pair = half_pair }
+  if flat and not repeated and n > 0 and n <= MAX_CAPTURES then object.spans = spans end
+  return object
+end
+
+local function literal(s)
+  return (gsub(gsub(s, "[%^%$%(%)%%%.%[%]%*%+%-%?]", "%%%0"), "%z", "%%z"))
+end
+
+-- Lines of one file share few layouts. A layout is one pattern that takes all values of such a line in one call.
+local function layout_of(s, object)
+  local parts, from, numeric = { "^" }, 1, {}
+  for i = 1, object.n do
+    local span = object.spans[i]
+    numeric[i] = object.digits[i] ~= nil
+    parts[#parts + 1] = literal(sub(s, from, span[1] - 1))
+    parts[#parts + 1] = numeric[i] and "(-?%d[%d.eE+-]*)" or '([^"\\]*)'
+    from = span[2] + 1
+  end
+  parts[#parts + 1] = literal(sub(s, from)) .. "$"
+  return { pattern = table.concat(parts), n = object.n, keys = object.keys, numeric = numeric }
+end
+
+local function read_by_layout(s, layout)
+  local values = { match(s, layout.pattern) }
+  if values[1] == nil then return nil end
+  local digits, numeric = {}, layout.numeric
+  for i = 1, layout.n do
+    if numeric[i] then
+      local number = tonumber(values[i])
+      if not number then return nil end
+      digits[i], values[i] = values[i], number
+    end
+  end
+  return { n = layout.n, keys = layout.keys, values = values, digits = digits, layout = layout }
+end
+
+local LAYOUTS = 4 -- kept for one file
+local LEARNED = 64 -- layouts that one file may teach, so that a file without any costs no more than reading it
+
+-- Read a line with the layouts learned from its file so far; `learned` is that file's own table.
+function json.read(s, learned)
+  for i = 1, #learned do
+    local object = read_by_layout(s, learned[i])
+    if object then
+      if i > 1 then learned[1], learned[i] = learned[i], learned[1] end
+      return object
+    end
+  end
+  half_pair = nil
+  local object = read(s)
+  if object and object.spans and (learned.taught or 0) < LEARNED then
+    learned.taught = (learned.taught or 0) + 1
+    table.insert(learned, 1, layout_of(s, object))
+    learned[LAYOUTS + 1] = nil
+    object.layout = learned[1]
+  end
+  return object
+end
+
+function json.is_array(value)
+  return getmetatable(value) == ARRAY
+end
+
+local UNSAFE = '[%z\1-\31"\\\127]'
+local function escape(c)
+  if c == '"' or c == "\\" then return "\\" .. c end
+  if c == "\n" then return "\\n" end
+  return string.format("\\u%04x", byte(c))
+end
+
+local function put_string(out, s)
+  if find(s, UNSAFE) then s = gsub(s, UNSAFE, escape) end
+  out:put('"', s, '"')
+end
+
+-- 16 significant digits: what Fluent Bit prints, so that both ways in give the same number.
+local function put_number(out, number)
+  if number % 1 == 0 and number > -1e15 and number < 1e15 then
+    out:putf("%d", number)
+  else
+    out:putf("%.16g", number)
+  end
+end
+
+-- Append a value (text, number, boolean, table) as JSON to a string buffer.
+local function put(out, value)
+  local kind = type(value)
+  if kind == "string" then
+    put_string(out, value)
+  elseif kind == "number" then
+    put_number(out, value)
+  elseif kind == "boolean" then
+    out:put(value and "true" or "false")
+  elseif value == json.null then
+    out:put("null")
+  elseif value[1] ~= nil or getmetatable(value) == ARRAY then
+    out:put("[")
+    for i = 1, #value do
+      if i > 1 then out:put(",") end
+      put(out, value[i])
+    end
+    out:put("]")
+  else
+    out:put("{")
+    local first = true
+    for key, item in pairs(value) do
+      if not first then out:put(",") end
+      first = false
+      put_string(out, key)
+      out:put(":")
+      put(out, item)
+    end
+    out:put("}")
+  end
+end
+json.put = put
+
+return json

@@ -1,0 +1,80 @@
+-- Sources: what a file's path says about all of its lines.
+local id, settings = ...
+local match, gsub, find = string.match, string.gsub, string.find
+
+local source = {}
+
+-- Return the Lua pattern of a configured path (`*`, `**`, `?`, `{run}`), up to and including the run folder.
+local function run_folder_pattern(path)
+  local head = match(path, "^(.-{run})")
+  local pattern = gsub(head, "[%^%$%(%)%%%.%[%]%+%-]", "%%%0")
+  pattern = gsub(pattern, "%*%*/?", "\0")
+  pattern = gsub(pattern, "%*", "[^/]*")
+  pattern = gsub(pattern, "%?", "[^/]")
+  pattern = gsub(pattern, "%z", ".-")
+  return "^(" .. gsub(pattern, "{run}", ")([^/]+") .. ")/(.+)$"
+end
+
+local patterns = {}
+for i, path in ipairs(settings.run_paths) do patterns[i] = run_folder_pattern(path) end
+
+-- Return the path without what rotation adds to it.
+local function unrotated(path)
+  local plain
+  repeat
+    plain = path
+    path = gsub(path, "%.gz$", "")
+    path = gsub(path, "%.%d+$", "")
+    path = gsub(path, "%-%d%d%d%d%d%d%d%d$", "")
+  until path == plain
+  return path
+end
+
+local function split_of(folder)
+  for part in string.gmatch(folder, "[^/]+") do
+    if find(part, "^val") then return "val" end
+  end
+  return "train"
+end
+
+-- Return run_id, path relative to the run folder; no run_id where no configured path matches.
+local function locate(path)
+  for i = 1, #patterns do
+    local _, run_id, relative = match(path, patterns[i])
+    if run_id then return run_id, relative end
+  end
+  return nil, match(path, "([^/]+)$") or path
+end
+
+-- Return the source of a file: absolute path, or run_id and relative path from a reader that knows them.
+function source.open(path, run_id, relative)
+  if not relative then run_id, relative = locate(path) end
+  -- Ray's session folder has two names (session_latest is a link), so only the file's own counts.
+  relative = unrotated(relative)
+  if find("/" .. path, "/session_[^/]+/logs/") then relative = match(relative, "([^/]+)$") end
+  local folder, name = match("/" .. relative, "^(.*)/([^/]*)$")
+  local stage, rank = match(name, "^(.-)_?rank(%d+)%.jsonl$")
+  if stage then stage = gsub(stage, "^verl_?", "") end
+  return {
+    run_id = run_id or settings.run,
+    path = relative,
+    file = {}, -- run_id -> file part of the ids
+    stage = stage ~= "" and stage or nil,
+    rank = tonumber(rank),
+    dump_step = tonumber(match(name, "^(%d+)%.jsonl$")),
+    split = split_of(folder),
+    layouts = {},
+  }
+end
+
+-- Return the event_id of a line.
+function source.event_id(file, run_id, offset, line)
+  local key = file.file[run_id]
+  if not key then
+    key = id.file(run_id, file.path, file.node)
+    file.file = { [run_id] = key } -- one run a file, nearly always; never a list that grows
+  end
+  return id.line(key, offset, line)
+end
+
+return source
