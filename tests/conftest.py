@@ -1,0 +1,48 @@
+"""Real services for the tests: one Elasticsearch a session, Fluent Bit where there is one."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from verl_ingest.local import distribution
+from verl_ingest.local import elasticsearch as local_elasticsearch
+
+os.environ["TZ"] = "Etc/GMT+2"  # fixed, so that results don't vary with the machine, and not UTC on purpose
+time.tzset()
+
+ES_VERSION = os.environ.get("VERL_TEST_ES_VERSION", distribution.DEFAULT_VERSION)
+ES_URL = os.environ.get("ELASTICSEARCH_URL")
+FLUENT_BIT = os.environ.get("FLUENT_BIT_BIN") or shutil.which("fluent-bit")
+
+
+def pytest_report_header() -> list[str]:
+    return [f"elasticsearch: {ES_URL or ES_VERSION}", f"fluent-bit: {FLUENT_BIT or 'none'}"]
+
+
+@pytest.fixture(scope="session")
+def elasticsearch_url() -> Iterator[str]:
+    """Address of ELASTICSEARCH_URL, else of a fresh local server of version VERL_TEST_ES_VERSION."""
+    if ES_URL:
+        yield ES_URL
+        return
+    with local_elasticsearch.running(ES_VERSION) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def elasticsearch(elasticsearch_url: str) -> Iterator[Elasticsearch]:
+    """Client of the session's server."""
+    with Elasticsearch(elasticsearch_url, request_timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def fluent_bit() -> str:
+    """Path of the Fluent Bit binary; skips the test where there is none."""
+    if FLUENT_BIT is None:
+        pytest.skip("no Fluent Bit: set FLUENT_BIT_BIN to its path, or put fluent-bit on the PATH")
+    return FLUENT_BIT
