@@ -1,0 +1,149 @@
+"""Field and metric catalogue -> component and index templates (deploy/elasticsearch/*.json). Pure: meets no server.
+
+Nothing a line can hold makes a document refused: the top level is closed, only `metrics` grows, every metric is a
+double from the first document, and what does not fit a field is kept in _source and named in _ignored.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from verl_ingest import __version__
+from verl_ingest.catalog.fields import Field, Fields
+
+# A daily index is a prefix and the day of the event in UTC, YYYY.MM.DD.
+RECORDS_PREFIX = "verl-"
+SAMPLES_PREFIX = "verl-samples-"
+# What to search.
+ALL_PATTERN = "verl-*"
+SAMPLES_PATTERN = "verl-samples-*"
+RECORDS_PATTERN = "verl-*,-verl-samples-*"
+
+MANAGED_BY = "verl-ingest"
+KIT_COMPONENT = "verl@kit"
+CUSTOM_COMPONENT = "verl@custom"
+PRIORITY = 200
+
+DOCUMENTS_PER_SHARD = 500_000_000
+FIELD_LIMIT = 8_000
+# A term holds at most 32,766 bytes, a UTF-16 unit at most 3 of them; the rest is for the key in front of it in `extra`.
+LONGEST_KEYWORD = 8_191
+DEEPEST_EXTRA = 20
+
+# A metric is read from its column: a search always names a run or a time, so its own index would only cost space.
+METRIC = {"type": "double", "index": False}
+
+
+@dataclass(frozen=True)
+class Template:
+    """One template of the server: `kind` is component_template or index_template."""
+
+    kind: str
+    name: str
+    body: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Where the default rendering lies in the repository."""
+        return f"deploy/elasticsearch/{self.kind.replace('_', '-')}-{self.name}.json"
+
+
+def templates(fields: Fields, metric_names: Iterable[str], *, documents_per_day: int) -> list[Template]:
+    """Return the templates in the order they must be written."""
+    kit = {
+        "template": {
+            "settings": settings(fields, documents_per_day=documents_per_day),
+            "mappings": {
+                "dynamic": False,
+                "date_detection": False,
+                "dynamic_templates": [{"metrics": {"path_match": "metrics.*", "mapping": METRIC}}],
+                "properties": properties(fields, None)
+                | {
+                    "metrics": {
+                        "type": "object",
+                        "dynamic": True,
+                        "subobjects": False,
+                        "properties": {name: METRIC for name in sorted(metric_names)},
+                    }
+                },
+            },
+        }
+    }
+    return [
+        Template("component_template", KIT_COMPONENT, signed(kit)),
+        _index_template("verl", RECORDS_PREFIX, PRIORITY, properties(fields, "records")),
+        _index_template("verl-samples", SAMPLES_PREFIX, PRIORITY + 1, properties(fields, "samples")),
+    ]
+
+
+def settings(fields: Fields, *, documents_per_day: int) -> dict[str, Any]:
+    """Return the index settings in the server's own form: flat names, texts."""
+    searched = [field.name for field in fields.fields if field.type in ("keyword", "text") and _is_indexed(field)]
+    return {
+        "index.mode": "logsdb",
+        # Without a licence for synthetic sources the server falls back to this; said here, it is the same everywhere.
+        "index.mapping.source.mode": "stored",
+        "index.sort.field": ["run_id", "step"],
+        "index.number_of_shards": str(math.ceil(documents_per_day / DOCUMENTS_PER_SHARD)),
+        "index.auto_expand_replicas": "0-1",
+        "index.mapping.total_fields.limit": str(FIELD_LIMIT),
+        "index.mapping.total_fields.ignore_dynamic_beyond_limit": "true",
+        "index.mapping.ignore_malformed": "true",
+        "index.mapping.ignore_above": str(LONGEST_KEYWORD),
+        # A search without a field name would else try thousands of metrics.
+        "index.query.default_field": searched,
+    }
+
+
+def properties(fields: Fields, index: str | None) -> dict[str, Any]:
+    """Return the mapping of the fields that `index` alone carries; None: those that both carry."""
+    return {field.name: _mapping(field) for field in fields.fields if field.index == index and field.name != "metrics"}
+
+
+def signed(body: dict[str, Any]) -> dict[str, Any]:
+    """Add `_meta`: who wrote the template, and a hash by which a later change by hand is seen."""
+    return body | {
+        "_meta": {
+            "managed_by": MANAGED_BY,
+            "version": __version__,
+            "source": "Rendered from fields.yml and metrics.yml by `verl-ingest render`; edit those.",
+            "content": content_hash(body),
+        }
+    }
+
+
+def content_hash(body: dict[str, Any]) -> str:
+    """Return a hash of a template's content, whoever wrote it and whenever: `_meta` does not count."""
+    content = {key: value for key, value in body.items() if key != "_meta"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _index_template(name: str, prefix: str, priority: int, own: dict[str, Any]) -> Template:
+    body = {
+        "index_patterns": [f"{prefix}*"],
+        "priority": priority,
+        "composed_of": [KIT_COMPONENT, CUSTOM_COMPONENT],
+        "ignore_missing_component_templates": [CUSTOM_COMPONENT],
+        "template": {"mappings": {"properties": own}},
+    }
+    return Template("index_template", name, signed(body))
+
+
+def _mapping(field: Field) -> dict[str, Any]:
+    if field.type == "alias":
+        return {"type": "alias", "path": field.path}
+    return {"type": field.type} | _TYPE_DEFAULTS.get(field.type, {}) | dict(field.mapping or {})
+
+
+def _is_indexed(field: Field) -> bool:
+    return (field.mapping or {}).get("index", True)
+
+
+_TYPE_DEFAULTS = {
+    "text": {"norms": False},  # relevance by length of a log line is worth nothing
+    "double": {"index": False},
+    "flattened": {"depth_limit": DEEPEST_EXTRA},
+}
