@@ -13,7 +13,7 @@ local function part(name, ...)
   return assert(loadfile(folder .. name .. ".lua"))(...)
 end
 
-local settings = part("settings")
+local settings = ... or part("settings") -- the loader brings its own
 local text = part("normalize_text")
 local time = part("normalize_time")
 local id = part("normalize_id")
@@ -80,7 +80,7 @@ local function to_document(file, line, offset)
   doc.stage = doc.stage or file.stage
   doc.rank = doc.rank or file.rank
   if doc.kind ~= "metric" and doc.kind ~= "sample" then locate(file, offset) end
-  local run_id = document.run(file.run_id or document.run_of_record() or settings.run)
+  local run_id = document.run(file.run_id or document.run_of_record() or settings.run or file.folder)
   doc.event_id = source.event_id(file, run_id, offset, line)
   return document.finish(), seconds, nanos
 end
@@ -92,7 +92,7 @@ local function to_failure(file, line, offset, reason)
   document.message((text.utf8(line)))
   document.extra("reason", reason)
   locate(file, offset)
-  local run_id = document.run(file.run_id or settings.run)
+  local run_id = document.run(file.run_id or settings.run or file.folder)
   doc.event_id = source.event_id(file, run_id, offset, line)
   return document.finish()
 end
@@ -132,4 +132,4 @@ function normalize(_, timestamp, record)
   return 1, { sec = seconds, nsec = nanos }, doc
 end
 
-part("normalize_batch", { read_line = read_line, open = open, time = time, json = json })
+part("normalize_batch", { read_line = read_line, open = open, locate = source.locate, time = time, json = json })

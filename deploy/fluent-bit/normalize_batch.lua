@@ -11,7 +11,7 @@ local FIELDS = {
   "message", "log.level", "log.logger", "log.origin.file.name", "log.origin.file.line", "log.file.path", "log.offset",
   "log.repeated", "error.type", "error.message", "error.stack_trace", "error.fingerprint", "sample.input",
   "sample.output", "sample.ground_truth", "sample.score", "sample.uid", "sample.split", "sample.prompt_id",
-  "sample.input_length", "sample.output_length", "event", "extra", "flags", "event_id",
+  "sample.input_length", "sample.output_length", "event", "extra", "flags",
 }
 
 local function put_document(out, doc, seconds, nanos)
@@ -24,7 +24,7 @@ local function put_document(out, doc, seconds, nanos)
       json.put(out, value)
     end
   end
-  out:put("}\n")
+  out:put(',"event_id":"', doc.event_id, '"}\n')
 end
 
 local index_date, index_suffix -- of the last document: most fall on one day
@@ -41,10 +41,10 @@ local function count(counts, names)
   end
 end
 
+normalize_locate = normalizer.locate
+
 -- Open the file that `path` names; the loader says the run and the path below the run folder where no setting does.
-function normalize_open(path, run_id, relative)
-  return normalizer.open(path, run_id, relative)
-end
+normalize_open = normalizer.open
 
 -- Normalise a block of lines, each ended by a newline. seconds, nanos, time_source serve lines without a time.
 -- Return {lines, documents, flagged, flags = {reason = n}, dropped = {rule = n}, dated = body,

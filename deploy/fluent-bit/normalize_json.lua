@@ -227,9 +227,20 @@ local function escape(c)
   return string.format("\\u%04x", byte(c))
 end
 
+local quoted, quoted_count = {}, 0 -- runs, stages, names: the same short texts in nearly every document
+
 local function put_string(out, s)
-  if find(s, UNSAFE) then s = gsub(s, UNSAFE, escape) end
-  out:put('"', s, '"')
+  local known = quoted[s]
+  if known then
+    out:put(known)
+    return
+  end
+  local safe = '"' .. (find(s, UNSAFE) and gsub(s, UNSAFE, escape) or s) .. '"'
+  if #s <= 64 then
+    if quoted_count >= 4096 then quoted, quoted_count = {}, 0 end
+    quoted[s], quoted_count = safe, quoted_count + 1
+  end
+  out:put(safe)
 end
 
 -- 16 significant digits: what Fluent Bit prints, so that both ways in give the same number.

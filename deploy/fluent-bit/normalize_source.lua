@@ -37,18 +37,18 @@ local function split_of(folder)
   return "train"
 end
 
--- Return run_id, path relative to the run folder; no run_id where no configured path matches.
-local function locate(path)
+-- Return run_id and the path below the run folder, where a configured path matches.
+function source.locate(path)
   for i = 1, #patterns do
     local _, run_id, relative = match(path, patterns[i])
     if run_id then return run_id, relative end
   end
-  return nil, match(path, "([^/]+)$") or path
 end
 
 -- Return the source of a file: absolute path, or run_id and relative path from a reader that knows them.
 function source.open(path, run_id, relative)
-  if not relative then run_id, relative = locate(path) end
+  if not relative then run_id, relative = source.locate(path) end
+  relative = relative or match(path, "([^/]+)$") or path
   -- Ray's session folder has two names (session_latest is a link), so only the file's own counts.
   relative = unrotated(relative)
   if find("/" .. path, "/session_[^/]+/logs/") then relative = match(relative, "([^/]+)$") end
@@ -56,7 +56,8 @@ function source.open(path, run_id, relative)
   local stage, rank = match(name, "^(.-)_?rank(%d+)%.jsonl$")
   if stage then stage = gsub(stage, "^verl_?", "") end
   return {
-    run_id = run_id or settings.run,
+    run_id = run_id,
+    folder = match(path, "([^/]+)/[^/]*$") or "unnamed", -- the run's last name: it is never empty
     path = relative,
     file = {}, -- run_id -> file part of the ids
     stage = stage ~= "" and stage or nil,

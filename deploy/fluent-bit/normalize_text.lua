@@ -25,9 +25,23 @@ local function sequence(p, i, n)
   return need + 1, need + 1
 end
 
+local words = ffi.typeof("const uint32_t *")
+
+-- Return whether s is ASCII; four bytes at a time, since every line is asked.
+function text.is_ascii(s)
+  local n, p = #s, ffi.cast(words, s)
+  for i = 0, bit.rshift(n, 2) - 1 do
+    if bit.band(p[i], 0x80808080) ~= 0 then return false end
+  end
+  for i = n - n % 4 + 1, n do
+    if byte(s, i) >= 0x80 then return false end
+  end
+  return true
+end
+
 -- Return s with every byte that is not UTF-8 replaced, and whether there was one.
 function text.utf8(s)
-  if not find(s, "[\128-\255]") then return s, false end
+  if text.is_ascii(s) then return s, false end
   local n, p = #s, ffi.cast("const uint8_t *", s)
   local parts, from, i = nil, 0, 0
   while i < n do

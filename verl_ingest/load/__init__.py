@@ -1,0 +1,1 @@
+"""Log files through the normaliser into Elasticsearch, without an agent."""
