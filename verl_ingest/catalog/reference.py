@@ -1,0 +1,124 @@
+"""Write docs/reference/fields.md and docs/reference/metrics.md from the catalogues."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jinja2
+
+from verl_ingest import assets
+from verl_ingest.catalog import fields, metrics
+from verl_ingest.catalog.fields import Field
+from verl_ingest.catalog.metrics import Metric
+
+CARRIERS = {
+    None: "Every document",
+    "records": "Records only (`verl-YYYY.MM.DD`)",
+    "samples": "Samples only (`verl-samples-YYYY.MM.DD`)",
+}
+BAD = {"up": "up", "down": "down", "either": "up or down"}
+
+
+def pages() -> dict[str, str]:
+    """Return the generated pages: path relative to the repository -> text."""
+    return {"docs/reference/fields.md": fields_page(), "docs/reference/metrics.md": metrics_page()}
+
+
+def fields_page() -> str:
+    """Return the page with every field of a document and every flag."""
+    catalogue = fields.load()
+    tables = {
+        title: _table(
+            ("Field", "Type", "Meaning", "Filled from", "Example"),
+            (_field_row(field) for field in catalogue.fields if field.index == index),
+        )
+        for index, title in CARRIERS.items()
+    }
+    flags = _table(("Flag", "Meaning"), ((_code(flag), meaning) for flag, meaning in catalogue.flags.items()))
+    return _render("fields.md.j2", tables=tables, flags=flags)
+
+
+def metrics_page() -> str:
+    """Return the page with every metric: names, limits, causes and first action, by stage."""
+    catalogue = metrics.load()
+    golden = _table(
+        ("Metric", "Stage", "Healthy", "Alarm"),
+        ((_code(m.name), m.stage, str(m.healthy or ""), _alarms(m)) for m in catalogue.golden),
+    )
+    stages = [
+        _stage(stage, [metric for metric in catalogue.metrics if metric.stage == stage]) for stage in metrics.STAGES
+    ]
+    return _render("metrics.md.j2", golden=golden, stages=stages)
+
+
+def _stage(stage: str, members: Sequence[Metric]) -> dict[str, Any]:
+    judged = [metric for metric in members if metric.direction != "none"]
+    others = [metric for metric in members if metric.direction == "none"]
+    return {
+        "title": stage.capitalize(),
+        "judged": _table(
+            ("Metric", "Meaning", "Also spelt", "Unit", "Layer", "Bad", "Limits"), map(_judged_row, judged)
+        ),
+        "advice": _table(
+            ("Metric", "Usual causes, likeliest first", "First action"),
+            ((_code(m.name), "<br>".join(m.causes), m.first_action) for m in judged),
+        ),
+        "others": _table(
+            ("Metric", "Meaning", "Also spelt", "Unit", "Layer"),
+            ((_code(m.name), m.short, _spellings(m), m.unit, m.layer) for m in others),
+        )
+        if others
+        else "",
+    }
+
+
+def _field_row(field: Field) -> tuple[str, ...]:
+    if field.type == "alias":
+        return _code(field.name), f"alias of {_code(field.path)}", field.short, "", ""
+    kind = f"list of {field.type}" if field.is_list else field.type
+    example = field.example if isinstance(field.example, str) else json.dumps(field.example)
+    return _code(field.name), kind, field.short, field.source, _code(example.replace("\n", "\\n"))
+
+
+def _judged_row(metric: Metric) -> tuple[str, ...]:
+    bad = BAD[metric.direction] + (", NaN" if metric.finite_required else "")
+    limits = [f"healthy {metric.healthy}"] if metric.healthy else []
+    limits += [f"alarm {_alarms(metric)}"] if metric.alarms else []
+    return (
+        _code(metric.name),
+        metric.short,
+        _spellings(metric),
+        metric.unit,
+        metric.layer,
+        bad,
+        "; ".join(limits),
+    )
+
+
+def _spellings(metric: Metric) -> str:
+    return ", ".join(_code(name) for name in (*metric.names[1:], *metric.patterns))
+
+
+def _alarms(metric: Metric) -> str:
+    return ", or ".join(map(str, metric.alarms))
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    # A bar ends a cell even inside code, so it is escaped there too.
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _render(template: str, **values: Any) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(assets.path("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(values)
