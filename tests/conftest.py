@@ -19,6 +19,16 @@ ES_URL = os.environ.get("ELASTICSEARCH_URL")
 FLUENT_BIT = os.environ.get("FLUENT_BIT_BIN") or shutil.which("fluent-bit")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "server: the result may depend on Elasticsearch's version (set by the fixture)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "elasticsearch_url" in item.fixturenames:
+            item.add_marker("server")
+
+
 def pytest_report_header() -> list[str]:
     return [f"elasticsearch: {ES_URL or ES_VERSION}", f"fluent-bit: {FLUENT_BIT or 'none'}"]
 

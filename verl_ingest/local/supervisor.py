@@ -161,12 +161,12 @@ def _wait_until_ready(plan: Plan, home: Path, process: subprocess.Popen[bytes]) 
 
 
 def _answers(address: str) -> bool:
-    """Tell whether the cluster is formed; with security on, that it asks who we are says as much."""
+    """Tell whether indices can be made; a secured server that asks who we are (401) can't say more."""
     connection = http.client.HTTPConnection(address, timeout=5)
     try:
-        connection.request("GET", "/_cluster/health")
-        return connection.getresponse().status < 500
-    except OSError:
+        connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")
+        return connection.getresponse().status in (200, 401)
+    except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
@@ -177,7 +177,9 @@ def _console(home: Path) -> Path:
 
 
 def _log_tail(home: Path) -> str:
-    return "\n".join(_console(home).read_text(errors="replace").splitlines()[-LOG_LINES:])
+    """Return the last lines of the log that are no stack frames."""
+    lines = _console(home).read_text(errors="replace").splitlines()
+    return "\n".join([line for line in lines if line.strip() and not line.startswith("\tat ")][-LOG_LINES:])
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
