@@ -59,8 +59,12 @@ local function to_document(file, line, offset)
   local doc = document.start("metric")
   local cut = #line >= LINE_BYTES - 1
   if cut then document.flag("truncated", "line") end
-  local clean, repaired = text.utf8(line)
+  local clean, repaired = text.utf8(cut and text.cut(line, LINE_BYTES - 2) or line)
   if repaired then document.flag("bad_utf8") end
+  if clean:sub(1, 3) == "\239\187\191" then -- a byte order mark
+    clean = clean:sub(4)
+    document.flag("control_characters")
+  end
   local object = not cut and json.read(clean, file.layouts)
   local seconds, nanos
   if object then

@@ -11,7 +11,7 @@ local NAME_BYTES = 256 -- of a metric or an extra key
 local TEXT_BYTES = 262144
 local EXTRA_KEYS = 1000
 local EXTRA_DEPTH = 8 -- Elasticsearch refuses 20
-local MAX_INTEGER = 9007199254740992 -- 2^53: beyond it a double is no exact whole number
+local MAX_INTEGER = 9007199254740991 -- 2^53 - 1: beyond it a double is no exact whole number
 local MAX_RANK = 2147483647
 
 local doc, metrics, extra, extra_keys, nonfinite, flags, record_run
@@ -197,6 +197,11 @@ function document.metric(name, value)
   return value
 end
 
+-- Note a key that stands for no value.
+function document.no_value(key)
+  flag("null", clean_key(key))
+end
+
 -- Note a metric that is null: verl's file logger writes NaN and infinity so.
 function document.null_metric(name)
   if is_field_name(name) then
@@ -232,9 +237,15 @@ function document.has_values()
   return metrics ~= nil or nonfinite ~= nil
 end
 
+local function sorted(list)
+  if list and list[2] then table.sort(list) end
+  return list
+end
+
 -- Return the finished document.
 function document.finish()
-  doc.metrics, doc.extra, doc.nonfinite, doc.flags = metrics, extra, nonfinite, flags
+  -- Sorted, since Lua walks an object's keys in another order in each process.
+  doc.metrics, doc.extra, doc.nonfinite, doc.flags = metrics, extra, sorted(nonfinite), sorted(flags)
   if doc.step and doc.run_id then
     doc.step_key = doc.run_id .. "|" .. string.format("%d", doc.step)
     doc.step_source = doc.step_source or "record"

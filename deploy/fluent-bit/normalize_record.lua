@@ -6,7 +6,7 @@ local TIME_KEYS = { "timestamp_ns", "timestamp", "ts", "time", "@timestamp" } --
 local EARLIEST = 1e9 -- seconds (2001): a smaller number named `time` is a duration
 
 -- Values of the line in hand that are decided on once all keys are known.
-local times, metric_name, value, value_at_hand
+local times, nulls, metric_name, value, value_at_hand
 
 local function is_time(key, item)
   return key == "timestamp_ns" or type(item) == "string" or (type(item) == "number" and item >= EARLIEST)
@@ -17,7 +17,8 @@ local function other(key, item)
   if kind == "number" then
     document.metric(key, item)
   elseif item == json.null then
-    document.null_metric(key)
+    nulls = nulls or {}
+    nulls[#nulls + 1] = key
   elseif kind == "string" then
     local number = #item <= 9 and document.spelled(item)
     if number and (number ~= number or number == huge or number == -huge) then
@@ -118,13 +119,18 @@ local function take_long()
   end
 end
 
+-- Beside metrics a null is one that was not finite; in an event or a message it is just nothing.
+local function take_nulls()
+  local note = document.get("kind") == "metric" and document.null_metric or document.no_value
+  for i = 1, #nulls do note(nulls[i]) end
+end
+
 -- Return seconds, nanoseconds and whether the host's zone was assumed, of one time value.
 local function read_time(key, item)
   if type(item) ~= "string" then return nil end
   if find(item, "^%d+$") and (key == "timestamp_ns" or #item >= 19) then return time.from_nanos(item) end
-  local number = tonumber(item)
-  if number then
-    local seconds, nanos = time.from_number(number)
+  if tonumber(item) then
+    local seconds, nanos = time.from_number(item)
     if seconds then document.flag("time_unit_assumed") end
     return seconds, nanos
   end
@@ -157,7 +163,7 @@ end
 
 -- Fill the document from the object of a line; return seconds, nanoseconds where the line has its time.
 return function(object)
-  times, metric_name, value, value_at_hand = nil, nil, nil, false
+  times, nulls, metric_name, value, value_at_hand = nil, nil, nil, nil, false
   local keys, values, digits = object.keys, object.values, object.digits
   for i = 1, object.n do
     local key, item = keys[i], values[i]
@@ -165,11 +171,16 @@ return function(object)
     if not take then
       other(key, item)
     elseif item == json.null and key ~= "value" then
-      document.flag("null", key)
+      document.no_value(key)
     else
       take(key, item, digits[i])
     end
   end
   if metric_name ~= nil or value_at_hand then take_long() end
+  if nulls then take_nulls() end
+  if not document.get("step") and document.get("global_step") then
+    document.field("step", document.get("global_step"))
+    document.flag("step_from_global_step")
+  end
   return take_times()
 end

@@ -57,10 +57,15 @@ function time.from_nanos(digits)
   return seconds, tonumber(sub(digits, -9))
 end
 
--- Return seconds, nanoseconds of a number whose size tells its unit (s, ms, us or ns).
-function time.from_number(value)
+-- Return seconds, nanoseconds of a printed number whose size tells its unit (s, ms, us or ns).
+function time.from_number(digits)
+  local value = tonumber(digits)
   if not (value > 0) then return nil end
   local unit = value < 1e11 and 1 or value < 1e14 and 1e3 or value < 1e17 and 1e6 or 1e9
+  local whole, fraction = match(digits, "^(%d+)%.(%d+)$")
+  if unit == 1 and whole then -- by its digits, which say more than a double
+    return in_range(tonumber(whole)) and tonumber(whole), tonumber(sub(fraction .. "000000000", 1, 9))
+  end
   local seconds = floor(value / unit)
   if not in_range(seconds) then return nil end
   return seconds, floor((value - seconds * unit) * (1e9 / unit) + 0.5) % 1000000000

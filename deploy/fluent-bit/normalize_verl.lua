@@ -91,10 +91,12 @@ local function score_of(value)
   return type(value) == "number" and value or nil
 end
 
-local function ground_truth(value)
-  if value == json.null then return end
-  if type(value) == "number" then value = value % 1 == 0 and string.format("%.0f", value) or tostring(value) end
-  document.keyword("sample.ground_truth", "gts", value)
+local function ground_truth(value, digits)
+  if type(value) == "string" or digits then
+    document.keyword("sample.ground_truth", "gts", digits or value)
+  elseif value ~= json.null then
+    document.extra("gts", value)
+  end
 end
 
 function verl.read_sample(object, file)
@@ -111,7 +113,7 @@ function verl.read_sample(object, file)
     elseif key == "step" then
       document.integer("step", key, value, "step_invalid")
     elseif key == "gts" then
-      ground_truth(value)
+      ground_truth(value, object.digits[i])
     elseif key == "uid" or key == "request_id" then
       if key == "uid" or not document.get("sample.uid") then
         document.keyword("sample.uid", key, value)

@@ -39,9 +39,11 @@ def read(file: LogFile, *, final: bool) -> Iterator[Lines | Unfinished]:
     """
     try:
         with file.path.open("rb") as raw:
-            compressed = raw.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]
-            stream = gzip.open(raw) if compressed else raw
-            yield from _blocks(stream, file, final=final)
+            if raw.peek(2)[:2] == _GZIP:
+                with gzip.open(raw) as text:
+                    yield from _blocks(text, file, final=final)
+            else:
+                yield from _blocks(raw, file, final=final)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{file.path}: the compressed file is damaged: {error}.") from None
     except OSError as error:

@@ -1,0 +1,37 @@
+"""Every golden log line becomes the document beside it, and only fields of the catalogue."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import golden
+from verl_ingest.catalog import fields
+
+
+@pytest.fixture(params=golden.logs(), ids=str)
+def log(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def test_lines_become_the_expected_documents(log: Path) -> None:
+    expected = json.loads(golden.expected_path(log).read_text(encoding="utf-8"))
+    assert golden.normalise(log) == expected
+
+
+def test_every_line_is_a_document_or_dropped_by_a_rule(log: Path) -> None:
+    result = golden.normalise(log)
+    lines = (golden.FOLDER / log).read_bytes().count(b"\n")
+    assert len(result["documents"]) + sum(result["dropped"].values()) == lines
+    assert len({document["event_id"] for document in result["documents"]}) == len(result["documents"])
+
+
+def test_documents_hold_to_the_catalogue(log: Path) -> None:
+    for document in golden.normalise(log)["documents"]:
+        del document["_index"]
+        assert fields.problems(document) == []
+
+
+def test_every_golden_file_has_its_expectation_and_no_expectation_is_left_over() -> None:
+    expected = {golden.expected_path(log) for log in golden.logs()}
+    assert {path for path in golden.FOLDER.rglob("*.json") if path.name.endswith(golden.EXPECTED)} == expected
