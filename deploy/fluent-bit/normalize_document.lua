@@ -92,6 +92,7 @@ local function bounded(value, depth)
   end
   local copy = setmetatable({}, getmetatable(value))
   if json.is_array(value) then
+    if value[1] == nil then return "[]" end -- Fluent Bit can't tell an empty list from an empty object
     for i = 1, #value do
       if extra_keys >= EXTRA_KEYS then
         flag("extra_cut")
