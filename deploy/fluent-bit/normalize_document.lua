@@ -14,6 +14,8 @@ local EXTRA_DEPTH = 8 -- Elasticsearch refuses 20
 local MAX_INTEGER = 9007199254740991 -- 2^53 - 1: beyond it a double is no exact whole number
 local MAX_RANK = 2147483647
 
+local MAX_DOUBLE = 1.797693134862315e308 -- a larger one is infinite once it is printed with 16 digits
+
 local doc, metrics, extra, extra_keys, nonfinite, flags, record_run
 
 function document.start(kind)
@@ -82,8 +84,7 @@ local function bounded(value, depth)
     return cut
   end
   if kind == "number" then
-    if value ~= value or value == huge or value == -huge then return tostring(value) end
-    return value
+    return value >= -MAX_DOUBLE and value <= MAX_DOUBLE and value or tostring(value)
   end
   if kind ~= "table" or value == json.null then return value end
   if depth >= EXTRA_DEPTH then
@@ -180,7 +181,7 @@ end
 
 -- Return the number where it is finite; else note its name as one that was not.
 function document.finite(name, value)
-  if value - value == 0 then return value end
+  if value >= -MAX_DOUBLE and value <= MAX_DOUBLE then return value end
   not_finite(name, value ~= value and "nan" or value > 0 and "inf" or "-inf")
   return nil
 end
