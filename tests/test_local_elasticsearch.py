@@ -11,17 +11,17 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import conftest
 import pytest
 from elasticsearch import ApiError, Elasticsearch
-from waiting import wait_for
 
+from tests.conftest import ES_URL, ES_VERSION
+from tests.waiting import wait_for
 from verl_ingest.errors import KitError
 from verl_ingest.local import distribution, jdk
 from verl_ingest.local import elasticsearch as local
 
 ROOT = Path(__file__).parents[1]
-real_server = pytest.mark.skipif(conftest.ES_URL is not None, reason="ELASTICSEARCH_URL stands in for the local server")
+real_server = pytest.mark.skipif(ES_URL is not None, reason="ELASTICSEARCH_URL stands in for the local server")
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ def test_users_have_their_roles_and_nothing_is_left(temporary):
         "log_writer": {"indices": [{"names": ["verl-*"], "privileges": ["index", "auto_configure"]}]},
         "health_reader": {"cluster": ["monitor"]},
     }
-    with local.running(conftest.ES_VERSION, users=users, roles=roles) as server:
+    with local.running(ES_VERSION, users=users, roles=roles) as server:
         assert Path(server.folder).parent == temporary
         with Elasticsearch(server.url, basic_auth=("writer", "writer-secret")) as writer:
             assert writer.index(index="verl-2026.03.01", document={"step": 1})["result"] == "created"
-            assert {node["version"] for node in writer.nodes.info()["nodes"].values()} == {conftest.ES_VERSION}
+            assert {node["version"] for node in writer.nodes.info()["nodes"].values()} == {ES_VERSION}
             with pytest.raises(ApiError) as refused:
                 writer.index(index="other", document={"step": 1})
             assert refused.value.status_code == 403
@@ -138,6 +138,16 @@ def test_stop_kills_no_process_that_took_over_the_number(monkeypatch, tmp_path):
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to hand the server to another user")
+@real_server
+def test_a_closed_temp_folder_is_named(monkeypatch, tmp_path):
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(KitError, match=r"runs as nobody .* set TMPDIR"), local.running():
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 @real_server

@@ -11,6 +11,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -97,12 +98,24 @@ def _home(plan: Plan) -> Iterator[Path]:
         (home / "tmp").mkdir()
         for name, text in plan.config.items():
             (home / "config" / name).write_text(text)
-        account = _unprivileged()
-        for path in [folder, *folder.rglob("*")] if account else []:
-            os.chown(path, account["user"], account["group"])
+        if os.geteuid() == 0:
+            _hand_over(folder)
         yield home
     finally:
         shutil.rmtree(folder)
+
+
+def _hand_over(folder: Path) -> None:
+    """Give the folder to the unprivileged user, who must be able to reach it."""
+    for parent in folder.parents:
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            raise KitError(
+                f"Elasticsearch refuses to run as root and so runs as nobody here, who can't enter {parent}; "
+                "set TMPDIR to a folder that every user may enter."
+            )
+    account = _unprivileged()
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, account["user"], account["group"])
 
 
 def _unprivileged() -> dict[str, Any]:

@@ -1,0 +1,81 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+IN_VENV := $(VENV)/bin
+ELASTICSEARCH_VERSION := 8.19.21
+ALSO_ELASTICSEARCH := 9.1.10
+
+say = @printf '\n== %s ==\n' "$(1)"
+
+.PHONY: help
+help: ## Show this list
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: setup
+setup: $(VENV)/installed ## Install the kit and its tools into .venv
+
+$(VENV)/installed: pyproject.toml
+	$(call say,Setting up $(VENV))
+	python3 -c 'import sys; sys.exit("Python 3.10 or later is needed." if sys.version_info < (3, 10) else 0)'
+	python3 -m venv $(VENV) || { rm -rf $(VENV); echo 'No virtual environment; on Debian: apt-get install python3-venv' >&2; exit 1; }
+	$(IN_VENV)/pip install --quiet --upgrade pip # those before 25.1 know no dependency groups
+	$(IN_VENV)/pip install --quiet --editable . --group dev
+	touch $@
+
+.PHONY: demo
+demo: setup ## See it work: sample logs into Elasticsearch, what happened at one step
+	$(call say,Demo)
+	@$(IN_VENV)/python -m verl_ingest.demo
+
+.PHONY: test
+test: setup ## Run every test on Elasticsearch 8, those that need the server on 9 too
+ifdef ELASTICSEARCH_URL
+	$(call say,All tests on $(ELASTICSEARCH_URL))
+	$(IN_VENV)/pytest
+else
+	$(call say,All tests on Elasticsearch $(ELASTICSEARCH_VERSION))
+	VERL_TEST_ES_VERSION=$(ELASTICSEARCH_VERSION) $(IN_VENV)/pytest
+	$(call say,Server tests on Elasticsearch $(ALSO_ELASTICSEARCH))
+	VERL_TEST_ES_VERSION=$(ALSO_ELASTICSEARCH) $(IN_VENV)/pytest -m server
+endif
+
+.PHONY: check
+check: setup ## Lint, check the format, and that generated files are fresh
+	$(call say,Checks)
+	$(IN_VENV)/ruff check
+	$(IN_VENV)/ruff format --check
+	$(IN_VENV)/verl-ingest render --check
+
+.PHONY: format
+format: setup ## Format the code and mend what the linter can
+	$(IN_VENV)/ruff check --fix
+	$(IN_VENV)/ruff format
+
+.PHONY: golden
+golden: setup ## Rewrite the expected documents of tests/lines; read the diff before you commit it
+	$(IN_VENV)/python -m tests.golden
+
+.PHONY: bench
+bench: setup ## Measure loading, storage and queries
+	$(call say,Benchmarks)
+	$(IN_VENV)/python bench/run.py
+
+.PHONY: up
+up: .env ## Start Elasticsearch and Kibana in Docker
+	docker compose up --detach
+
+.PHONY: down
+down: ## Stop them; the data stay (docker compose down --volumes removes them)
+	docker compose down
+
+.env:
+	@echo 'No .env yet: copy .env.example to .env and set the two passwords in it.' >&2
+	@exit 1
+
+.PHONY: clean
+clean: ## Stop the demo's server; remove .venv and everything that was built
+	[ ! -e $(VENV)/installed ] || $(IN_VENV)/python -m verl_ingest.local stop
+	rm -rf $(VENV) .demo build dist .pytest_cache .ruff_cache .hypothesis
