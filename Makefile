@@ -71,9 +71,8 @@ up: .env ## Start Elasticsearch and Kibana in Docker
 down: ## Stop them; the data stay (docker compose down --volumes removes them)
 	docker compose down
 
-.env:
-	@echo 'No .env yet: copy .env.example to .env and set the two passwords in it.' >&2
-	@exit 1
+.env: | setup
+	$(IN_VENV)/python -m verl_ingest.local.compose
 
 .PHONY: clean
 clean: ## Stop the demo's server; remove .venv and everything that was built
