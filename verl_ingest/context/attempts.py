@@ -1,0 +1,132 @@
+"""Attempts of a run (one launch each), derived when reading.
+
+A launch id says it where the source knows one. Else an attempt begins where a process starts at or below a step that
+an earlier process of the same rank had reached, and, without process ids, where the step falls. One rank and stage is
+enough to see that; what the other ranks logged is then cut by time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from verl_ingest.query.store import Document, Launch, RunReader, Segment
+from verl_ingest.query.times import milliseconds
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One launch: the steps it logged, and its time from `begin` to its last record, in ms since 1970."""
+
+    number: int
+    launch: str | None
+    first_step: int
+    last_step: int
+    begin: int
+    end: int
+
+
+def find(run: RunReader, documents: Sequence[Document]) -> list[Attempt]:
+    """Return the attempts of a run, oldest first; the documents of any one step say which rank and stage to watch."""
+    rank, stage = witness(documents)
+    launches = run.launches(rank, stage)
+    if any(launch.attempt is not None or launch.pid is not None for launch in launches):
+        attempts = from_launches(launches)
+    elif launches:
+        attempts = from_track(run.track(rank, stage))
+    else:
+        return []
+    return _cut(run, attempts)
+
+
+def witness(documents: Sequence[Document]) -> tuple[int | None, str | None]:
+    """Choose the rank and stage to watch: one whose records name their process, lowest rank, fewest records."""
+    counts: dict[tuple[bool, float, str], int] = {}
+    ranks: dict[tuple[bool, float, str], tuple[int | None, str | None]] = {}
+    for document in documents:
+        if document["kind"] == "metric":
+            rank, stage = document.get("rank"), document.get("stage")
+            key = ("process.pid" not in document, float("inf") if rank is None else rank, stage or "")
+            counts[key] = counts.get(key, 0) + 1
+            ranks[key] = (rank, stage)
+    if not counts:
+        return None, None
+    return ranks[min(counts, key=lambda key: (key[0], key[1], counts[key], key[2]))]
+
+
+def from_launches(launches: Sequence[Launch]) -> list[Attempt]:
+    """Return the attempts of processes of one rank; `begin` is then that rank's first record."""
+    known = [launch for launch in launches if launch.attempt is not None]
+    if known:
+        return _by_launch_id(known)
+    groups: list[list[Launch]] = []
+    for launch in sorted((launch for launch in launches if launch.pid is not None), key=lambda launch: launch.first):
+        if not groups or any(
+            launch.first > other.last and launch.first_step <= other.last_step for other in groups[-1]
+        ):
+            groups.append([])
+        groups[-1].append(launch)
+    return [_attempt(number, None, group) for number, group in enumerate(groups, 1)]
+
+
+def from_track(track: Sequence[tuple[int, int]]) -> list[Attempt]:
+    """Return the attempts of one rank and stage from its (time, step) pairs in order of time."""
+    attempts: list[Attempt] = []
+    for time, step in track:
+        if not attempts or step < attempts[-1].last_step:
+            attempts.append(Attempt(len(attempts) + 1, None, step, step, time, time))
+        attempts[-1] = replace(attempts[-1], last_step=step, end=time)
+    return attempts
+
+
+def number_of(document: Document, attempts: Sequence[Attempt]) -> int:
+    """Return the number of the attempt a document belongs to: by its launch id, else by its time."""
+    launch = document.get("attempt")
+    if launch is not None:
+        for attempt in attempts:
+            if attempt.launch == launch:
+                return attempt.number
+    time = milliseconds(document)
+    return max((attempt.number for attempt in attempts if attempt.begin <= time), default=1)
+
+
+def segments(attempts: Sequence[Attempt], number: int, first: int, last: int) -> list[Segment]:
+    """Return where the steps first..last stand as the newest attempt up to `number` logged them, in order of step."""
+    found: list[Segment] = []
+    high = last
+    for attempt in reversed(attempts[:number]):
+        low = max(first, attempt.first_step if attempt.number > 1 else first)
+        if low <= high:
+            later = attempts[attempt.number].begin if attempt.number < len(attempts) else None
+            found.append(Segment(low, high, since=attempt.begin if attempt.number > 1 else None, until=later))
+            high = low - 1
+    return found[::-1]
+
+
+def _by_launch_id(launches: Sequence[Launch]) -> list[Attempt]:
+    groups: dict[str, list[Launch]] = {}
+    for launch in sorted(launches, key=lambda launch: launch.first):
+        groups.setdefault(launch.attempt, []).append(launch)
+    return [_attempt(number, name, group) for number, (name, group) in enumerate(groups.items(), 1)]
+
+
+def _attempt(number: int, name: str | None, launches: Sequence[Launch]) -> Attempt:
+    return Attempt(
+        number=number,
+        launch=name,
+        first_step=min(launch.first_step for launch in launches),
+        last_step=max(launch.last_step for launch in launches),
+        begin=min(launch.first for launch in launches),
+        end=max(launch.last for launch in launches),
+    )
+
+
+def _cut(run: RunReader, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Move each begin from the watched rank's first record to that of the quickest rank and stage."""
+    cut = list(attempts[:1])
+    for before, attempt in pairwise(attempts):
+        if attempt.first_step < before.last_step:
+            begin = run.first_after(before.end, attempt.begin, attempt.first_step) or attempt.begin
+        else:  # the steps can't tell the two apart, so halve the silence between them
+            begin = (before.end + attempt.begin) // 2
+        cut.append(replace(attempt, begin=begin))
+    return cut

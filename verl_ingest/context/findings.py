@@ -1,0 +1,178 @@
+"""What is abnormal about a step, in short plain sentences, the worst first."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verl_ingest.catalog.metrics import Alarm
+from verl_ingest.context.metrics import Judged, Straggler, is_judged
+from verl_ingest.context.stages import StageTime
+from verl_ingest.context.words import duration, first_line, listed, number, ranks, sigmas
+from verl_ingest.query.store import Key, Levels
+
+MOST_METRICS = 5
+LONG_STEP = 2.0  # times the median of the steps before
+INCOMPLETE = 0.8
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One abnormal thing; `metrics` are the names it speaks of, `rank` and `host` whom to look at."""
+
+    sentence: str
+    metrics: tuple[str, ...] = ()
+    rank: int | None = None
+    host: str | None = None
+
+
+def of_errors(errors: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Say the first error; the others may be its consequences."""
+    if not errors:
+        return []
+    first = errors[0]
+    rank = first["ranks"][0] if first["ranks"] else None
+    where = f" on {ranks(first['ranks'])}" if first["ranks"] else ""
+    others = sum(error["count"] for error in errors[1:])
+    after = f" ({others} more {'error' if others == 1 else 'errors'} after it)" if others else ""
+    return [Finding(f"First error{where}: {first_line(first['message'])}{after}.", rank=rank, host=first["host"])]
+
+
+def of_nonfinite(nonfinite: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Say which metrics were NaN or infinite, and on which ranks."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for entry in nonfinite:
+        on = groups.setdefault((entry["metric"], entry["kind"]), [])
+        if entry["rank"] is not None:
+            on.append(entry["rank"])
+    return [
+        Finding(
+            f"{metric}{f' of {ranks(set(on))}' if on else ''} is {WORDS[kind]}.",
+            metrics=(metric,),
+            rank=min(on, default=None),
+        )
+        for (metric, kind), on in groups.items()
+    ]
+
+
+WORDS = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity", "null": "null (NaN or infinite)"}
+
+
+def of_missing(missing: Mapping[str, Sequence[int]]) -> list[Finding]:
+    """Say which ranks fell silent, and in which stages."""
+    stages_of: dict[tuple[int, ...], list[str]] = {}
+    for stage, absent in missing.items():
+        stages_of.setdefault(tuple(absent), []).append(stage)
+    return [
+        Finding(
+            f"{ranks(absent).capitalize()} {'is' if len(absent) == 1 else 'are'} missing in {listed(stages)}; "
+            f"seen in the steps before.",
+            rank=absent[0],
+        )
+        for absent, stages in stages_of.items()
+    ]
+
+
+def of_metrics(
+    judged: Sequence[Judged], stragglers: Sequence[Straggler], levels: Mapping[Key, Levels]
+) -> list[Finding]:
+    """Say which ranks are stragglers, and which metrics left their usual range or have a rank that left the others.
+
+    At most five metrics are named. Deviations to the good side (a forward pass that got faster) are no news alone, but
+    belong to the picture of a bad step: they come last, if there is room.
+    """
+    slow = _of_stragglers(stragglers)
+    told = {name for finding in slow for name in finding.metrics}
+    unique: dict[str, Judged] = {}
+    for metric in sorted(judged, key=_urgency):
+        if metric.key.name not in told and (metric.deviates or metric.outliers or metric.alarm):
+            unique.setdefault(metric.quantity, metric)
+    bad = [metric for metric in unique.values() if metric.abnormal or metric.outliers or metric.alarm]
+    good = [metric for metric in unique.values() if metric not in bad and is_judged(metric.meaning)]
+    shown = [*bad, *(good if bad or slow else [])][: max(MOST_METRICS - len(told), 0)]
+    steps = sorted({step for of_metric in levels.values() for step in of_metric})
+    return [*slow, *(_of_metric(metric, steps) for metric in shown)]
+
+
+def _of_stragglers(stragglers: Sequence[Straggler]) -> list[Finding]:
+    by_rank: dict[int, list[Straggler]] = {}
+    for straggler in stragglers:
+        by_rank.setdefault(straggler.rank, []).append(straggler)
+    return [
+        Finding(
+            f"{ranks([rank]).capitalize()}{f' ({slow[0].host})' if slow[0].host else ''} is a straggler: "
+            + listed([_slowness(straggler) for straggler in slow[:2]])
+            + ".",
+            metrics=tuple(straggler.judged.key.name for straggler in slow),
+            rank=rank,
+            host=slow[0].host,
+        )
+        for rank, slow in by_rank.items()
+    ]
+
+
+def _slowness(straggler: Straggler) -> str:
+    value = number(straggler.value, straggler.judged.unit)
+    return f"{straggler.judged.label} {value}, {straggler.value / straggler.others:.1f} times the other ranks'"
+
+
+def of_step_time(stages: Sequence[StageTime]) -> list[Finding]:
+    """Say that the whole step took long."""
+    return [
+        Finding(
+            f"The step took {duration(stage.duration)}, {stage.duration / stage.median:.1f} times the median of the "
+            f"steps before ({duration(stage.median)})."
+        )
+        for stage in stages
+        if stage.stage == "trainer"
+        and None not in (stage.duration, stage.median)
+        and stage.duration > LONG_STEP * stage.median
+    ]
+
+
+def of_completeness(completeness: Mapping[str, Any]) -> list[Finding]:
+    """Say that records are missing, where no rank is."""
+    expected, found = completeness["expected"], completeness["found"]
+    if expected is None or found >= INCOMPLETE * expected:
+        return []
+    return [Finding(f"Only {found:,} metric records of the step are here; the steps before had {expected:,}.")]
+
+
+def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:
+    rank = metric.driver.rank if metric.driver else metric.pooled.worst_rank
+    named = {"metrics": (metric.key.name,), "rank": rank if metric.outliers else None}
+    alone = metric.driver
+    if metric.deviates or alone:
+        side = "above" if metric.z > 0 else "below"
+        sentence = (
+            f"{metric.label} {number(metric.pooled.mean, metric.unit)} is {sigmas(metric.z)} {side} "
+            f"steps {steps[0]}–{steps[-1]} (median {number(metric.usual.median)})"
+        )
+        if alone:
+            sentence += f"; rank {alone.rank} alone drives it ({number(alone.value)})"
+        elif metric.outliers:
+            sentence += f"; farthest is rank {metric.outliers[0].rank} ({number(metric.outliers[0].value)})"
+        return Finding(f"{sentence}.", **named)
+    if metric.alarm:
+        return Finding(f"{metric.label} {_drift(metric, metric.alarm)}.", **named)
+    far = metric.outliers[0]
+    more = f" and {len(metric.outliers) - 1} more ranks" if len(metric.outliers) > 1 else ""
+    return Finding(
+        f"{metric.label} of rank {far.rank} is {number(far.value, metric.unit)}{more}; the other ranks have "
+        f"{number(far.others)}.",
+        **named,
+    )
+
+
+def _drift(metric: Judged, alarm: Alarm) -> str:
+    mean, before = metric.pooled.mean, metric.at_first
+    value, first = number(mean, metric.unit), f"{number(before.median)} in the first {before.steps} steps"
+    if alarm.swing is not None:
+        return f"{value} is {number(abs(mean - before.median))} away from its {first}"
+    limit, side = (alarm.above, "above") if alarm.above is not None else (alarm.below, "below")
+    return f"{value} is {side} its alarm limit {number(limit)}; it was {first}"
+
+
+def _urgency(metric: Judged) -> tuple[bool, float]:
+    drift = metric.at_first.z(metric.pooled.mean) if metric.alarm else 0.0
+    farthest = max(abs(z) for z in (metric.z or 0.0, drift, *(outlier.z for outlier in metric.outliers)))
+    return not (metric.abnormal or metric.outliers or metric.alarm), -farthest

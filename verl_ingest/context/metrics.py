@@ -1,0 +1,211 @@
+"""Judge every metric of a step: its level against the steps before, its ranks against each other."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verl_ingest.catalog.metrics import Alarm, Catalogue, Metric
+from verl_ingest.context import baseline, pooling
+from verl_ingest.context.baseline import Outlier, Usual
+from verl_ingest.context.pooling import Pooled, Value
+from verl_ingest.query.store import Key, Levels
+
+SHORT_NAMES = {"kl_ref": "KL"}
+SLOW = 1.5  # times the other ranks' median
+SECONDS_PER = {"s": 1.0, "ms": 0.001}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One metric in one step, what it was in the steps before (`usual`) and in the first steps of the run (`at_first`).
+
+    `meaning` is its entry of the catalogue, None for a stranger.
+    """
+
+    key: Key
+    meaning: Metric | None
+    pooled: Pooled
+    usual: Usual | None
+    at_first: Usual | None
+    limit: float
+    outliers: tuple[Outlier, ...]
+
+    @property
+    def label(self) -> str:
+        """The name that sentences use."""
+        return SHORT_NAMES.get(self.quantity, self.key.name)
+
+    @property
+    def quantity(self) -> str:
+        """The catalogue's name: two spellings of one quantity have the same."""
+        return self.meaning.name if self.meaning else self.key.name
+
+    @property
+    def unit(self) -> str:
+        """Unit, empty for a plain number."""
+        return self.meaning.unit if self.meaning else ""
+
+    @property
+    def stage(self) -> str | None:
+        """Stage of the record; for a driver's record, which speaks of all stages, the stage the metric belongs to."""
+        if self.key.stage in (None, "trainer") and self.meaning:
+            return self.meaning.stage
+        return self.key.stage
+
+    @property
+    def z(self) -> float | None:
+        """Robust z of the mean against the steps before; None without enough history."""
+        return self.usual.z(self.pooled.mean) if self.usual and self.usual.enough else None
+
+    @property
+    def deviates(self) -> bool:
+        """Whether the mean is beyond the limit, to whichever side."""
+        return self.z is not None and abs(self.z) > self.limit
+
+    @property
+    def abnormal(self) -> bool:
+        """Whether the mean is beyond the limit to the bad side."""
+        return self.deviates and is_bad(self.z, self.meaning)
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """The catalogue's limit that the mean has drifted across, far from what it was in the first steps of the run.
+
+        A slow drift takes the steps before along, so that no step stands out against them. The limits fit one size of
+        model, so a run that began beyond one is not held to it.
+        """
+        if self.meaning is None or self.at_first is None or not self.at_first.enough:
+            return None
+        mean, z = self.pooled.mean, self.at_first.z(self.pooled.mean)
+        bad_side = is_bad(z, self.meaning) and abs(z) > self.limit
+        for alarm in self.meaning.alarms:
+            if alarm.times is None and (
+                (alarm.above is not None and mean > alarm.above and z > self.limit)
+                or (alarm.below is not None and mean < alarm.below and z < -self.limit)
+                or (alarm.swing is not None and abs(mean - self.at_first.median) > alarm.swing and bad_side)
+            ):
+                return alarm
+        return None
+
+    @property
+    def driver(self) -> Outlier | None:
+        """The rank without which the mean would not stand out."""
+        if len(self.outliers) != 1 or self.z is None or abs(self.z) < 2:
+            return None
+        alone = self.outliers[0]
+        rest = [value for rank, value in self.pooled.values.items() if rank != alone.rank]
+        without = self.usual.z(math.fsum(rest) / len(rest))
+        return alone if abs(without) < abs(self.z) / 2 else None
+
+    def entry(self) -> dict[str, Any]:
+        """Return the metric as `step --json` has it."""
+        usual = self.usual
+        return {
+            "name": self.key.name,
+            "stage": self.stage,
+            "unit": self.unit or None,
+            "mean": self.pooled.mean,
+            "std": self.pooled.std,
+            "min": self.pooled.low,
+            "max": self.pooled.high,
+            "n": self.pooled.n,
+            "weight": self.pooled.weight,
+            "worst_rank": self.pooled.worst_rank,
+            "values": {str(rank): value for rank, value in self.pooled.values.items()},
+            "previous": {
+                "steps": usual.steps if usual else 0,
+                "mean": usual.mean if usual else None,
+                "median": usual.median if usual else None,
+                "mad": usual.mad if usual else None,
+                "z": self.z,
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank whose stage takes far longer than on the other ranks."""
+
+    rank: int
+    host: str | None
+    judged: Judged
+    value: float
+    others: float  # median of the other ranks
+
+    def entry(self) -> dict[str, Any]:
+        """Return the straggler as `step --json` has it."""
+        scale = SECONDS_PER[self.judged.unit]
+        return {
+            "rank": self.rank,
+            "host": self.host,
+            "stage": self.judged.stage,
+            "metric": self.judged.key.name,
+            "duration_s": self.value * scale,
+            "others_s": self.others * scale,
+            "ratio": self.value / self.others,
+        }
+
+
+def is_bad(z: float, meaning: Metric | None) -> bool:
+    """Tell whether a deviation is to the bad side; of a stranger, either side is."""
+    direction = meaning.direction if meaning else "either"
+    return direction == "either" or (direction == "up" and z > 0) or (direction == "down" and z < 0)
+
+
+def is_judged(meaning: Metric | None) -> bool:
+    """Tell whether the metric has a bad side at all."""
+    return meaning is None or meaning.direction != "none"
+
+
+def suspects(values: Mapping[Key, Sequence[Value]], catalogue: Catalogue, most: int) -> list[Key]:
+    """Return the metrics in which some rank is far from the others, the farthest first."""
+    farthest = {
+        key: max((abs(z) for z in baseline.apart(_by_rank(numbers)).values()), default=0.0)
+        for key, numbers in values.items()
+        if is_judged(catalogue.find(key.name))
+    }
+    far = [key for key, z in farthest.items() if z > baseline.OUTLYING]
+    return sorted(far, key=lambda key: -farthest[key])[:most]
+
+
+def judge(
+    values: Mapping[Key, Sequence[Value]],
+    levels: Mapping[Key, Levels],
+    first_levels: Mapping[Key, Levels],
+    rank_values: Mapping[Key, Mapping[int, Mapping[int, float]]],
+    catalogue: Catalogue,
+) -> list[Judged]:
+    """Pool and judge each metric of a step against its levels and rank values in the steps before, and at first."""
+    meanings = {key: catalogue.find(key.name) for key in values}
+    means = sum(is_judged(meaning) for meaning in meanings.values())
+    single = sum(len(numbers) for key, numbers in values.items() if is_judged(meanings[key]))
+    found = []
+    for key, numbers in values.items():
+        meaning = meanings[key]
+        pooled = pooling.pool(numbers, meaning.direction if meaning else "either")
+        usual, at_first = (
+            baseline.usual([level.mean for level in of.get(key, {}).values()]) for of in (levels, first_levels)
+        )
+        limit = baseline.limit(means, usual.steps if usual else 0)
+        outliers = baseline.outliers(pooled.values, rank_values.get(key, {}), single)
+        bad = tuple(outlier for outlier in outliers if is_bad(outlier.value - outlier.others, meaning))
+        found.append(Judged(key, meaning, pooled, usual, at_first, limit, bad))
+    return sorted(found, key=lambda metric: -abs(metric.z or 0.0))
+
+
+def _by_rank(values: Sequence[Value]) -> dict[int, float]:
+    return {value.rank: value.number for value in values if value.rank is not None}
+
+
+def stragglers(judged: Sequence[Judged], values: Mapping[Key, Sequence[Value]]) -> list[Straggler]:
+    """Return the ranks whose duration is over 1.5 times the other ranks' and far outside their spread."""
+    found = []
+    for metric in judged:
+        if metric.unit in SECONDS_PER and metric.meaning.direction == "up":
+            hosts = {value.rank: value.host for value in values[metric.key]}
+            for rank, z in baseline.apart(metric.pooled.values).items():
+                value, others = metric.pooled.values[rank], baseline.others(metric.pooled.values, rank).median
+                if z > 2 * baseline.OUTLYING and value > SLOW * others > 0:
+                    found.append(Straggler(rank, hosts[rank], metric, value, others))
+    return sorted(found, key=lambda straggler: -straggler.value / straggler.others)

@@ -1,0 +1,252 @@
+"""Everything about one step of a run: `gather` reads it from the store, `describe` judges it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verl_ingest.catalog.metrics import Catalogue
+from verl_ingest.context import attempts, baseline, findings, hosts, lines, metrics, pooling, stages
+from verl_ingest.context.attempts import Attempt
+from verl_ingest.context.findings import Finding
+from verl_ingest.context.metrics import Judged
+from verl_ingest.context.pooling import Value
+from verl_ingest.context.words import ranks
+from verl_ingest.errors import NotFound
+from verl_ingest.query.store import Document, Key, Levels, RunReader, Segment, StagePresence
+from verl_ingest.query.times import milliseconds
+
+SAMPLES = 5
+SAMPLE_TEXT = 2_000  # characters of a prompt or response
+SUSPECT_METRICS = 10
+MOST_RANK_VALUES = 8_192  # per metric; with many ranks fewer steps do to know what is usual
+RUNNING_S = 60.0
+LONGEST_STEP_S = 6 * 3_600.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the store has about a step: its documents by attempt, the steps before it, the first steps."""
+
+    run_id: str
+    step: int
+    known: Sequence[Attempt]
+    documents: Mapping[int, Sequence[Document]]
+    values: Mapping[Key, Sequence[Value]]
+    levels: Mapping[Key, Levels]
+    first_levels: Mapping[Key, Levels]
+    presence: Mapping[str | None, StagePresence]
+    rank_values: Mapping[Key, Mapping[int, Mapping[int, float]]]
+    samples: Sequence[Document]
+    may_grow: bool
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt that logged the step."""
+        return max(self.documents)
+
+    @property
+    def newest(self) -> Sequence[Document]:
+        """Documents of the newest attempt, in order of time."""
+        return self.documents[self.attempt]
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """The context of a step: `body` is what `step --json` prints, `findings` what is abnormal about it."""
+
+    body: dict[str, Any]
+    findings: tuple[Finding, ...]
+
+
+def assemble(
+    run: RunReader, step: int, *, catalogue: Catalogue, now: int, window: int = baseline.WINDOW
+) -> StepContext:
+    """Return the context of a step; `now` is in ms since 1970, the `window` steps before are what is usual.
+
+    Raises NotFound when the run has no such step.
+    """
+    return describe(gather(run, step, catalogue=catalogue, window=window, now=now), catalogue=catalogue, now=now)
+
+
+def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now: int) -> Evidence:
+    """Read what the store has about a step; raises NotFound when that is nothing."""
+    documents = run.records(step)
+    known = attempts.find(run, documents)
+    by_attempt: dict[int, list[Document]] = {}
+    for document in documents:
+        by_attempt.setdefault(attempts.number_of(document, known), []).append(document)
+    attempt = max(by_attempt, default=1)
+    samples = run.samples((attempts.segments(known, attempt, step, step) or [Segment(step, step)])[0], SAMPLES)
+    if not documents and not samples:
+        raise NotFound(f"Run '{run.run_id}' has no step {step}{_nearest(run, step)}.")
+    begin = min((attempt.first_step for attempt in known), default=step)
+    before = attempts.segments(known, attempt, max(step - window, begin), step - 1)
+    start = attempts.segments(known, attempt, begin, min(begin + baseline.WINDOW, step - window) - 1)
+    recent = attempts.segments(known, attempt, max(step - stages.RECENT, begin), step - 1)
+    values = pooling.last_values(by_attempt.get(attempt, []))
+    suspects = metrics.suspects(values, catalogue, SUSPECT_METRICS)
+    most = max((len(values[key]) for key in suspects), default=1)
+    steps = max(min(window, MOST_RANK_VALUES // most), baseline.ENOUGH)
+    history = run.history([*start, *before], recent, list(values))
+    levels, first_levels = _split(history.levels, step - window)
+    return Evidence(
+        run_id=run.run_id,
+        step=step,
+        known=known,
+        documents=by_attempt or {attempt: []},
+        values=values,
+        levels=levels,
+        first_levels=first_levels,
+        presence=history.presence,
+        rank_values=run.rank_values(attempts.segments(known, attempt, max(step - steps, begin), step - 1), suspects),
+        samples=samples,
+        may_grow=_is_young(documents, now) and not run.steps(low=step + 1, size=1, newest_first=False),
+    )
+
+
+def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepContext:
+    """Judge a step and put its context together."""
+    step, documents, presence = evidence.step, evidence.newest, evidence.presence
+    judged = metrics.judge(evidence.values, evidence.levels, evidence.first_levels, evidence.rank_values, catalogue)
+    own = next((attempt for attempt in evidence.known if attempt.number == evidence.attempt), None)
+    times = stages.times(
+        judged, evidence.levels, documents, presence, step, begins=bool(own and own.first_step == step)
+    )
+    skew = hosts.clock_skew(documents, presence, step)
+    errors, nonfinite = lines.errors(documents, skew), _nonfinite(documents)
+    slow = metrics.stragglers(judged, evidence.values)
+    completeness = _completeness(documents, stages.expected_records(presence), now)
+    in_progress = evidence.may_grow and _is_fresh(completeness["age_s"], times)
+    missing = {} if in_progress else stages.missing_ranks(documents, presence)
+    reasons = (
+        *findings.of_errors(errors),
+        *findings.of_nonfinite(nonfinite),
+        *findings.of_missing(missing),
+        *findings.of_metrics(judged, slow, evidence.levels),
+        *findings.of_step_time(times),
+        *([] if in_progress or missing else findings.of_completeness(completeness)),
+    )
+    body = {
+        "run_id": evidence.run_id,
+        "step": step,
+        "attempt": evidence.attempt,
+        "attempts": _attempts(evidence, catalogue),
+        "time": _times(documents),
+        "summary": [
+            *([finding.sentence for finding in reasons] or [_no_findings(evidence, judged)]),
+            *_notes(evidence, in_progress, completeness["age_s"]),
+        ],
+        "stages": [time.entry() for time in times],
+        "ranks": sorted({document["rank"] for document in documents if "rank" in document}),
+        "missing_ranks": missing,
+        "metrics": [metric.entry() for metric in judged],
+        "nonfinite": nonfinite,
+        "errors": errors,
+        "logs": [line.entry() for line in lines.fold(filter(_is_plain_line, documents))],
+        "samples": [_sample(document) for document in evidence.samples],
+        "anomalies": [],
+        "stragglers": [straggler.entry() for straggler in slow],
+        "clock_skew": skew,
+        "resources": hosts.resources(judged, evidence.values, next((f.host for f in reasons if f.host), None)),
+        "completeness": completeness,
+        "links": {"page": None, "kibana": None, "grafana": None},
+    }
+    return StepContext(body, reasons)
+
+
+def _split(levels: Mapping[Key, Levels], first: int) -> tuple[dict[Key, Levels], dict[Key, Levels]]:
+    """Part levels into those of the steps from `first` on and those before it."""
+    later = {key: {step: level for step, level in of.items() if step >= first} for key, of in levels.items()}
+    earlier = {key: {step: level for step, level in of.items() if step < first} for key, of in levels.items()}
+    return later, earlier
+
+
+def _is_young(documents: Sequence[Document], now: int) -> bool:
+    return bool(documents) and now - milliseconds(documents[-1]) < LONGEST_STEP_S * 1_000
+
+
+def _attempts(evidence: Evidence, catalogue: Catalogue) -> list[dict[str, Any]]:
+    """Return every attempt that logged the step, oldest first, with its golden six."""
+    found = []
+    for number, documents in sorted(evidence.documents.items()):
+        values = pooling.last_values(documents)
+        golden = {
+            key.name: pooling.pool(values[key], "either").mean
+            for metric in catalogue.golden
+            for key in sorted(values, key=lambda key: metric.names.index(key.name) if key.name in metric.names else 0)
+            if key.name in metric.names
+        }
+        found.append({"attempt": number, **_times(documents), "metrics": golden})
+    return found
+
+
+def _times(documents: Sequence[Document]) -> dict[str, str | None]:
+    return {
+        "first": documents[0]["@timestamp"] if documents else None,
+        "last": documents[-1]["@timestamp"] if documents else None,
+    }
+
+
+def _nonfinite(documents: Sequence[Document]) -> list[dict[str, Any]]:
+    """Return each value that was not finite, once per metric, rank and stage."""
+    found: dict[tuple[str, int | None, str | None], str] = {}
+    for document in documents:
+        kinds = dict(reversed(flag.split(":", 1)) for flag in document.get("flags", ()) if ":" in flag)
+        for name in document.get("nonfinite", ()):
+            found[name, document.get("rank"), document.get("stage")] = kinds.get(name, "nan")
+    return [{"metric": name, "rank": rank, "stage": stage, "kind": kind} for (name, rank, stage), kind in found.items()]
+
+
+def _completeness(documents: Sequence[Document], expected: int | None, now: int) -> dict[str, Any]:
+    return {
+        "expected": expected,
+        "found": sum(document["kind"] == "metric" for document in documents),
+        "flagged": sum("flags" in document for document in documents),
+        "age_s": round((now - milliseconds(documents[-1])) / 1_000) if documents else None,
+    }
+
+
+def _is_fresh(age_s: float | None, times: Sequence[stages.StageTime]) -> bool:
+    """Tell whether more records of the step may still come."""
+    usual = next((time.median for time in times if time.stage == "trainer" and time.median), 0.0)
+    return age_s is not None and age_s < max(RUNNING_S, 3 * usual)
+
+
+def _is_plain_line(document: Document) -> bool:
+    return lines.is_line(document) and not lines.is_error(document)
+
+
+def _sample(document: Document) -> dict[str, Any]:
+    """Return a sample without the prefix of its fields, long texts cut."""
+    fields = {name.removeprefix("sample."): value for name, value in document.items() if name.startswith("sample.")}
+    return {name: value[:SAMPLE_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
+
+
+def _no_findings(evidence: Evidence, judged: Sequence[Judged]) -> str:
+    """Say that nothing is abnormal, or that it is too early to say so."""
+    steps = max((metric.usual.steps for metric in judged if metric.usual), default=0)
+    if steps < baseline.ENOUGH:
+        return f"Nothing stands out, but only {steps} steps before it are there to judge by (10 are needed)."
+    number = len({rank for metric in judged for rank in metric.pooled.values})
+    on = f" on {number} ranks" if number else ""
+    return f"Step {evidence.step} is normal: {len(judged)} metrics{on} are as in the {steps} steps before."
+
+
+def _notes(evidence: Evidence, in_progress: bool, age_s: float | None) -> list[str]:
+    """Say what is worth knowing and not abnormal."""
+    notes = [f"The step may still be in progress: its last record is {age_s:,} s old."] if in_progress else []
+    here = {document["rank"] for document in evidence.newest if "rank" in document}
+    for number, documents in sorted(evidence.documents.items())[:-1]:
+        times = _times(documents)
+        lost = here - {document["rank"] for document in documents if "rank" in document}
+        without = f", without {ranks(lost)}" if lost else ""
+        notes.append(f"Attempt {number} logged this step before, until {times['last'][11:19]} UTC{without}.")
+    return notes
+
+
+def _nearest(run: RunReader, step: int) -> str:
+    """Name the steps around one that is not there."""
+    below = run.steps(high=step, size=1, newest_first=True)
+    above = run.steps(low=step, size=1, newest_first=False)
+    near = [str(found) for found in (*below, *above)]
+    return f"; the nearest {'is' if len(near) == 1 else 'are'} {' and '.join(near)}" if near else ""

@@ -1,0 +1,64 @@
+"""Numbers, ranks and durations as people read them."""
+
+from collections.abc import Iterable, Sequence
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Write a number with three digits that count, and its unit."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    if size == 0:
+        text = "0"
+    elif size >= 1e9 or size < 1e-3:
+        text = f"{value:.3g}"
+    else:
+        text = f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}"
+    return f"{text} {unit}" if unit else text
+
+
+def sigmas(z: float) -> str:
+    """Write the size of a z."""
+    return f"{abs(z):.1f} sigma" if abs(z) < 100 else "over 100 sigma"
+
+
+def ranks(numbers: Iterable[int]) -> str:
+    """Write `rank 3`, or `ranks 0–2, 5`."""
+    parts = ranges(sorted(numbers))
+    word = "rank" if len(parts) == 1 and "–" not in parts[0] else "ranks"
+    return f"{word} {', '.join(parts)}"
+
+
+def ranges(numbers: Sequence[int]) -> list[str]:
+    """Fold sorted whole numbers into ranges: 0, 1, 2, 5 gives `0–2`, `5`."""
+    runs: list[list[int]] = []
+    for value in numbers:
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return [str(low) if low == high else f"{low}–{high}" for low, high in runs]
+
+
+def listed(words: Sequence[str]) -> str:
+    """Write `a`, `a and b`, or `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in its two largest units, `3.2 s` when it is short."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    for size, unit, smaller, small in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            rest = int(seconds % size // smaller)
+            return f"{int(seconds // size)} {unit}" + (f" {rest} {small}" if rest else "")
+    return f"{seconds:.0f} s"
+
+
+def first_line(text: str, width: int = 200) -> str:
+    """Return the first line of a text, cut at `width` characters."""
+    line = text.strip().split("\n", 1)[0]
+    return line if len(line) <= width else f"{line[: width - 1]}…"

@@ -1,0 +1,1 @@
+"""Ask the store: `bodies` says what to ask, `elastic` asks it, `store` is what any store must answer."""

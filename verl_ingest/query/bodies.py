@@ -1,0 +1,326 @@
+"""One search each, as plain dicts; elastic.py runs them. Nothing here needs scripts or pipeline aggregations."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from verl_ingest.query.store import Condition, Key, Lines, Segment
+from verl_ingest.query.times import iso
+
+Body = dict[str, Any]
+
+# More buckets than any search here has steps, ranks or hosts; the server's own limit is 65,536 in all.
+MOST = 10_000
+BY_TIME = [{"@timestamp": "asc"}]
+ERROR_LEVELS = ("error", "critical", "fatal")
+ERROR = {"bool": {"should": [{"exists": {"field": "error.type"}}, {"terms": {"log.level": list(ERROR_LEVELS)}}]}}
+STEPS_OF = {"terms": {"kind": ["metric", "sample"]}}
+METRIC = {"term": {"kind": "metric"}}
+SAMPLE = {"term": {"kind": "sample"}}
+LINE_KINDS = {"terms": {"kind": ["log", "event", "unparsed"]}}
+
+
+def of_run(run_id: str) -> Body:
+    """Return the filter for one run."""
+    return {"term": {"run_id": run_id}}
+
+
+def days(run_id: str) -> Body:
+    """Return the body that finds the indices a run is in."""
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": of_run(run_id),
+        "aggs": {"days": {"terms": {"field": "_index", "size": MOST}}},
+    }
+
+
+def run_ids(prefix: str, after: Mapping[str, Any] | None) -> Body:
+    """Return the body of one page of run names."""
+    query = {"prefix": {"run_id": prefix}} if prefix else {"match_all": {}}
+    return {"size": 0, "query": query, "aggs": {"page": _composite("run_id", after, {})}}
+
+
+def runs(after: Mapping[str, Any] | None) -> Body:
+    """Return the body of one page of runs, each with its times, newest step and last error."""
+    each = {
+        **_span(),
+        "errors": {"filter": ERROR, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
+        "newest": {
+            "filter": METRIC,
+            "aggs": {"hit": {"top_hits": {"size": 1, "sort": [{"@timestamp": "desc"}], "_source": ["step"]}}},
+        },
+    }
+    return {"size": 0, "track_total_hits": False, "aggs": {"page": _composite("run_id", after, each)}}
+
+
+def newest_record(filters: Sequence[Body] = ()) -> Body:
+    """Return the body that finds the newest record."""
+    return {
+        "size": 1,
+        "track_total_hits": False,
+        "query": _all(*filters),
+        "sort": [{"@timestamp": "desc"}],
+        "_source": ["run_id", "step", "@timestamp"],
+    }
+
+
+def steps(run_id: str, *, low: int | None, high: int | None, size: int, newest_first: bool) -> Body:
+    """Return the body that lists steps from one end of low..high."""
+    order = {"_key": "desc" if newest_first else "asc"}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), STEPS_OF, *_range("step", gte=low, lte=high)),
+        "aggs": {"steps": {"terms": {"field": "step", "size": size, "order": order}}},
+    }
+
+
+def records(run_id: str, step: int) -> Body:
+    """Return the body that finds all documents of a step but its samples."""
+    return {"query": _all(of_run(run_id), {"term": {"step": step}}, none=[SAMPLE]), "sort": BY_TIME}
+
+
+def samples(run_id: str, segment: Segment, size: int) -> Body:
+    """Return the body that finds the samples with the lowest scores."""
+    return {
+        "size": size,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), SAMPLE, {"exists": {"field": "sample.score"}}, _in_segments([segment])),
+        "sort": [{"sample.score": "asc"}, {"@timestamp": "asc"}],
+    }
+
+
+def launches(run_id: str, rank: int | None, stage: str | None, after: Mapping[str, Any] | None) -> Body:
+    """Return the body of one page of processes that logged metrics of one rank and stage."""
+    sources = [
+        {name: {"terms": {"field": field, "missing_bucket": True}}}
+        for name, field in (("attempt", "attempt"), ("host", "host.name"), ("pid", "process.pid"))
+    ]
+    page = {"size": MOST, "sources": sources} | ({"after": dict(after)} if after else {})
+    aggs = {**_span(), "first_step": {"min": {"field": "step"}}, "last_step": {"max": {"field": "step"}}}
+    query = _stream(run_id, rank, stage)
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": query,
+        "aggs": {"page": {"composite": page, "aggs": aggs}},
+    }
+
+
+def track(run_id: str, rank: int | None, stage: str | None) -> Body:
+    """Return the body that walks the steps of one rank and stage."""
+    return {"query": _stream(run_id, rank, stage), "sort": BY_TIME, "_source": ["@timestamp", "step"]}
+
+
+def first_after(run_id: str, since: int, until: int, step: int) -> Body:
+    """Return the body that finds the first metric record in since..until whose step is at most `step`."""
+    window = _range("@timestamp", gt=iso(since), lte=iso(until))
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), METRIC, *_range("step", lte=step), *window),
+        "aggs": {"first": {"min": {"field": "@timestamp"}}},
+    }
+
+
+def levels(run_id: str, segments: Sequence[Segment], keys: Sequence[Key]) -> Body:
+    """Return the body that gives each metric's mean, least and greatest value per step.
+
+    Aggregation names are g<group>, steps, and w<i>, low<i>, high<i> for the i-th key, since names of metrics may hold
+    characters that names of aggregations may not.
+    """
+    groups: dict[tuple[str | None, bool], Body] = {}
+    for number, key in enumerate(keys):
+        field = {"field": f"metrics.{key.name}"}
+        groups.setdefault((key.stage, key.ranked), {}).update(
+            {
+                f"w{number}": {"weighted_avg": {"value": field, "weight": {"field": "weight", "missing": 1}}},
+                f"low{number}": {"min": field},
+                f"high{number}": {"max": field},
+            }
+        )
+    aggs = {
+        f"g{number}": {"filter": _group(stage, ranked), "aggs": {"steps": _per_step(segments, metrics)}}
+        for number, ((stage, ranked), metrics) in enumerate(groups.items())
+    }
+    return _over(run_id, segments, aggs)
+
+
+def presence(run_id: str, segments: Sequence[Segment]) -> Body:
+    """Return the body that tells which ranks, hosts and records each stage had."""
+    at = {"field": "@timestamp"}
+    hosts = {"hosts": {"terms": {"field": "host.name", "size": MOST}, "aggs": {"time": {"avg": at}}}}
+    per_stage = {
+        "ranks": {"terms": {"field": "rank", "size": MOST}},
+        "steps": _per_step(segments, {"end": {"max": at}, **hosts}),
+    }
+    stages = {"terms": {"field": "stage", "size": MOST, "missing": ""}, "aggs": per_stage}
+    return _over(run_id, segments, {"stages": stages})
+
+
+def rank_values(run_id: str, segments: Sequence[Segment], keys: Sequence[Key]) -> Body:
+    """Return the body that gives each metric's value per step and rank, under v<i> for the i-th key."""
+    stages: dict[str | None, Body] = {}
+    for number, key in enumerate(keys):
+        stages.setdefault(key.stage, {})[f"v{number}"] = {"avg": {"field": f"metrics.{key.name}"}}
+    aggs = {}
+    for number, (stage, metrics) in enumerate(stages.items()):
+        ranks = {"ranks": {"terms": {"field": "rank", "size": MOST}, "aggs": metrics}}
+        aggs[f"g{number}"] = {"filter": _group(stage, ranked=True), "aggs": {"steps": _per_step(segments, ranks)}}
+    return _over(run_id, segments, aggs)
+
+
+def troubled_steps(run_id: str, segments: Sequence[Segment]) -> Body:
+    """Return the body that lists the steps with a value that is not finite, or an error."""
+    trouble = {"bool": {"should": [{"exists": {"field": "nonfinite"}}, ERROR]}}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), _in_segments(segments), trouble),
+        "aggs": {"steps": _per_step(segments, {})},
+    }
+
+
+def lines(run_id: str, wanted: Lines) -> Body:
+    """Return the body that finds log lines; with `text` it finds a superset, which the reader must look through."""
+    filters = [
+        *_range("step", gte=wanted.steps and wanted.steps[0], lte=wanted.steps and wanted.steps[1]),
+        *_range(
+            "@timestamp",
+            gte=iso(wanted.since) if wanted.since is not None else None,
+            lte=iso(wanted.until) if wanted.until is not None else None,
+        ),
+    ]
+    if wanted.rank is not None:
+        filters.append({"term": {"rank": wanted.rank}})
+    if wanted.levels is not None:
+        traceback = [{"exists": {"field": "error.type"}}] if set(wanted.levels) & set(ERROR_LEVELS) else []
+        filters.append({"bool": {"should": [{"terms": {"log.level": list(wanted.levels)}}, *traceback]}})
+    if wanted.text is not None:
+        filters += [_holds(word) for word in re.findall(r"[A-Za-z]{3,}", wanted.text)]
+    return {"query": _all(of_run(run_id), LINE_KINDS, *filters), "sort": BY_TIME}
+
+
+def step_at(run_id: str, time: int, labels: Mapping[str, Any], *, before: bool) -> Body:
+    """Return the body that finds the last record up to a time that has a step, or the first one after it."""
+    window = _range("@timestamp", **{"lte" if before else "gt": iso(time)})
+    exact = [{"term": {name: value}} for name, value in labels.items() if name != "metric"]
+    metric = [{"exists": {"field": f"metrics.{labels['metric']}"}}] if "metric" in labels else []
+    return {
+        "size": 1,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), STEPS_OF, {"exists": {"field": "step"}}, *window, *exact, *metric),
+        "sort": [{"@timestamp": "desc" if before else "asc"}],
+        "_source": ["step"],
+    }
+
+
+def share(condition: Condition, *, since: int, until: int, run_id: str | None) -> Body:
+    """Return the body that counts values in a window, and those that fulfil the condition."""
+    fields = [f"metrics.{name}" for name in condition.names] or ["sample.score"]
+    filters = [*_range("@timestamp", gte=iso(since), lte=iso(until)), *([of_run(run_id)] if run_id is not None else [])]
+    aggs: Body = {
+        "n": {"filter": _any({"exists": {"field": field}} for field in fields)},
+        "hits": {"filter": _any(_compare(field, condition.operator, condition.number) for field in fields)},
+    }
+    if condition.names:
+        aggs["nonfinite"] = {"filter": {"terms": {"nonfinite": list(condition.names)}}}
+    else:
+        aggs["n"]["aggs"] = {"parts": {"terms": {"field": "sample.split"}}}
+    return {"size": 0, "track_total_hits": False, "query": _all(*filters), "aggs": aggs}
+
+
+def values(run_id: str, step: int, since: int, names: Sequence[str]) -> Body:
+    """Return the body that gives the weighted mean of each metric in one step, under w<i> for the i-th name."""
+    weight = {"field": "weight", "missing": 1}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), METRIC, {"term": {"step": step}}, *_range("@timestamp", gte=iso(since))),
+        "aggs": {
+            f"w{number}": {"weighted_avg": {"value": {"field": f"metrics.{name}"}, "weight": weight}}
+            for number, name in enumerate(names)
+        },
+    }
+
+
+def _compare(field: str, operator: str, number: float) -> Body:
+    """Return the filter for `field OP number`; metrics have no index, so == is a range of one value."""
+    ranges = {"<": {"lt": number}, "<=": {"lte": number}, ">": {"gt": number}, ">=": {"gte": number}}
+    if operator in ranges:
+        return {"range": {field: ranges[operator]}}
+    equal = {"range": {field: {"gte": number, "lte": number}}}
+    return equal if operator == "==" else _all({"exists": {"field": field}}, none=[equal])
+
+
+def _over(run_id: str, segments: Sequence[Segment], aggs: Body) -> Body:
+    query = _all(of_run(run_id), METRIC, _in_segments(segments))
+    return {"size": 0, "track_total_hits": False, "query": query, "aggs": aggs}
+
+
+def _per_step(segments: Sequence[Segment], aggs: Body) -> Body:
+    count = sum(segment.last - segment.first + 1 for segment in segments)
+    return {"terms": {"field": "step", "size": max(count, 1), "order": {"_key": "asc"}}, "aggs": aggs}
+
+
+def _span() -> Body:
+    return {"first": {"min": {"field": "@timestamp"}}, "last": {"max": {"field": "@timestamp"}}}
+
+
+def _composite(field: str, after: Mapping[str, Any] | None, aggs: Body) -> Body:
+    page = {"size": MOST, "sources": [{field: {"terms": {"field": field}}}]} | ({"after": dict(after)} if after else {})
+    return {"composite": page, "aggs": aggs}
+
+
+def _stream(run_id: str, rank: int | None, stage: str | None) -> Body:
+    own = {"term": {"rank": rank}} if rank is not None else _lacks("rank")
+    return _all(of_run(run_id), METRIC, own, _stage(stage), {"exists": {"field": "step"}})
+
+
+def _group(stage: str | None, ranked: bool) -> Body:
+    return _all(_stage(stage), {"exists": {"field": "rank"}} if ranked else _lacks("rank"))
+
+
+def _stage(stage: str | None) -> Body:
+    return {"term": {"stage": stage}} if stage else _lacks("stage")
+
+
+def _lacks(field: str) -> Body:
+    return {"bool": {"must_not": [{"exists": {"field": field}}]}}
+
+
+def _in_segments(segments: Iterable[Segment]) -> Body:
+    return _any(
+        _all(
+            {"range": {"step": {"gte": segment.first, "lte": segment.last}}},
+            *_range(
+                "@timestamp",
+                gte=iso(segment.since) if segment.since is not None else None,
+                lt=iso(segment.until) if segment.until is not None else None,
+            ),
+        )
+        for segment in segments
+    )
+
+
+def _holds(letters: str) -> Body:
+    """Match lines with a word that holds these letters: the analyser never cuts inside a run of ASCII letters."""
+    texts = [
+        {"wildcard": {field: {"value": f"*{letters}*", "case_insensitive": True}}}
+        for field in ("message", "error.message", "error.stack_trace")
+    ]
+    return _any([*texts, {"exists": {"field": "event"}}])
+
+
+def _range(field: str, **bounds: Any) -> list[Body]:
+    given = {name: bound for name, bound in bounds.items() if bound is not None}
+    return [{"range": {field: given}}] if given else []
+
+
+def _all(*filters: Body, none: Sequence[Body] = ()) -> Body:
+    return {"bool": {"filter": list(filters)} | ({"must_not": list(none)} if none else {})}
+
+
+def _any(filters: Iterable[Body]) -> Body:
+    return {"bool": {"should": list(filters), "minimum_should_match": 1}}

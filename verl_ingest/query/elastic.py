@@ -1,0 +1,298 @@
+"""Run the searches of bodies.py on Elasticsearch: one snapshot a run, only the days it has, never capped."""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from elasticsearch import Elasticsearch
+
+from verl_ingest.errors import NotFound, StoreError
+from verl_ingest.index.mappings import ALL_PATTERN, RECORDS_PATTERN, SAMPLES_PATTERN, SAMPLES_PREFIX
+from verl_ingest.query import bodies
+from verl_ingest.query.bodies import Body
+from verl_ingest.query.store import (
+    Condition,
+    Document,
+    History,
+    Key,
+    Launch,
+    Level,
+    Lines,
+    Moment,
+    RunRow,
+    Segment,
+    Share,
+    StagePresence,
+)
+
+PAGE = 5_000
+KEEP_ALIVE = "2m"
+
+
+class ElasticStore:
+    """The runs of one cluster (see `store.Store`)."""
+
+    def __init__(self, client: Elasticsearch) -> None:
+        self._client = client
+
+    def run_ids(self, prefix: str = "") -> list[str]:
+        """Return the runs whose name starts with the prefix."""
+        return [bucket["key"]["run_id"] for bucket in self._pages(lambda after: bodies.run_ids(prefix, after))]
+
+    def newest_run(self) -> str | None:
+        """Return the run of the newest record."""
+        hits = self._search(ALL_PATTERN, bodies.newest_record())["hits"]["hits"]
+        return hits[0]["_source"]["run_id"] if hits else None
+
+    def runs(self) -> list[RunRow]:
+        """Return every run."""
+        return [_run_row(bucket) for bucket in self._pages(bodies.runs)]
+
+    @contextmanager
+    def open(self, run_id: str) -> Iterator["ElasticRun"]:
+        """Open a snapshot of one run; raises NotFound when it has no records."""
+        found = self._search(ALL_PATTERN, bodies.days(run_id))["aggregations"]["days"]["buckets"]
+        if not found:
+            raise NotFound(f"There is no run '{run_id}'; `verl-ingest runs` lists them.")
+        indices = [bucket["key"] for bucket in found]
+        pit = self._client.open_point_in_time(index=",".join(indices), keep_alive=KEEP_ALIVE)["id"]
+        run = ElasticRun(
+            self._client, run_id, pit, has_samples=any(name.startswith(SAMPLES_PREFIX) for name in indices)
+        )
+        try:
+            yield run
+        finally:
+            self._client.close_point_in_time(id=run.pit)
+
+    def values(self, moments: Sequence[Moment], names: Sequence[str]) -> list[dict[str, float]]:
+        """Return the weighted mean of each metric at each moment."""
+        if not moments:
+            return []
+        asked = [bodies.values(moment.run_id, moment.step, moment.since, names) for moment in moments]
+        answers = [found["aggregations"] for found in _several(self._client, {"index": RECORDS_PATTERN}, asked)]
+        return [
+            {
+                name: answer[f"w{number}"]["value"]
+                for number, name in enumerate(names)
+                if answer[f"w{number}"]["value"] is not None
+            }
+            for answer in answers
+        ]
+
+    def share(self, condition: Condition, *, since: int, until: int, run_id: str | None) -> Share:
+        """Count the values in the window, and those that fulfil the condition."""
+        index = RECORDS_PATTERN if condition.names else SAMPLES_PATTERN
+        found = self._search(index, bodies.share(condition, since=since, until=until, run_id=run_id))
+        counts = found.get("aggregations")
+        if counts is None:  # no index matches
+            return Share(n=0, hits=0)
+        parts = counts["n"].get("parts", {"buckets": []})["buckets"]
+        return Share(
+            n=counts["n"]["doc_count"],
+            hits=counts["hits"]["doc_count"],
+            nonfinite=counts.get("nonfinite", {"doc_count": 0})["doc_count"],
+            parts={part["key"]: part["doc_count"] for part in parts},
+        )
+
+    def _search(self, index: str, body: Body) -> Mapping[str, Any]:
+        return self._client.search(index=index, body=body, allow_partial_search_results=False)
+
+    def _pages(self, page: Callable[[Mapping[str, Any] | None], Body]) -> Iterator[Mapping[str, Any]]:
+        """Yield the buckets of all pages of a composite aggregation."""
+        after = None
+        while True:
+            found = self._search(ALL_PATTERN, page(after)).get("aggregations", {"page": {"buckets": []}})["page"]
+            yield from found["buckets"]
+            after = found.get("after_key")
+            if after is None:
+                return
+
+
+class ElasticRun:
+    """One run in a point in time (see `store.RunReader`)."""
+
+    def __init__(self, client: Elasticsearch, run_id: str, pit: str, *, has_samples: bool) -> None:
+        self._client = client
+        self.run_id = run_id
+        self.pit = pit
+        self._has_samples = has_samples
+
+    def steps(self, *, low: int | None = None, high: int | None = None, size: int, newest_first: bool) -> list[int]:
+        """Return at most `size` steps from one end of low..high."""
+        body = bodies.steps(self.run_id, low=low, high=high, size=size, newest_first=newest_first)
+        return [bucket["key"] for bucket in self._search(body)["aggregations"]["steps"]["buckets"]]
+
+    def records(self, step: int) -> list[Document]:
+        """Return all documents of a step but its samples; one that stands in two days' indices comes once."""
+        found = {hit["_id"]: hit["_source"] for hit in self._hits(bodies.records(self.run_id, step))}
+        return sorted(found.values(), key=_order)
+
+    def samples(self, segment: Segment, size: int) -> list[Document]:
+        """Return the samples with the lowest scores."""
+        if not self._has_samples:
+            return []
+        hits = self._search(bodies.samples(self.run_id, segment, size))["hits"]["hits"]
+        return [hit["_source"] for hit in hits]
+
+    def launches(self, rank: int | None, stage: str | None) -> list[Launch]:
+        """Return the processes that logged metrics of one rank and stage, in order of their first record."""
+        found, after = [], None
+        while True:
+            page = self._search(bodies.launches(self.run_id, rank, stage, after))["aggregations"]["page"]
+            found += [_launch(bucket) for bucket in page["buckets"]]
+            after = page.get("after_key")
+            if after is None:
+                return sorted(found, key=lambda launch: launch.first)
+
+    def track(self, rank: int | None, stage: str | None) -> list[tuple[int, int]]:
+        """Return (time, step) of every metric record of one rank and stage, in order of time."""
+        hits = self._hits(bodies.track(self.run_id, rank, stage))
+        return [(hit["sort"][0] // 1_000_000, hit["_source"]["step"]) for hit in hits]
+
+    def first_after(self, since: int, until: int, step: int) -> int | None:
+        """Return the time of the first metric record in since..until whose step is at most `step`."""
+        found = self._search(bodies.first_after(self.run_id, since, until, step))["aggregations"]["first"]["value"]
+        return None if found is None else int(found)
+
+    def history(self, segments: Sequence[Segment], recent: Sequence[Segment], keys: Sequence[Key]) -> History:
+        """Return the metrics' levels in the segments, and what each stage logged in the recent ones."""
+        if not segments or not keys:
+            return History(levels={}, presence={})
+        asked = (bodies.levels(self.run_id, segments, keys), bodies.presence(self.run_id, recent))
+        levels, presence = _several(self._client, {}, [{**body, "pit": self._pit()} for body in asked])
+        return History(levels=_levels(levels["aggregations"], keys), presence=_presence(presence["aggregations"]))
+
+    def rank_values(self, segments: Sequence[Segment], keys: Sequence[Key]) -> dict[Key, dict[int, dict[int, float]]]:
+        """Return metric -> step -> rank -> value."""
+        if not segments or not keys:
+            return {}
+        groups = self._search(bodies.rank_values(self.run_id, segments, keys))["aggregations"].values()
+        steps = [bucket for group in groups for bucket in group["steps"]["buckets"]]
+        found: dict[Key, dict[int, dict[int, float]]] = {}
+        for number, key in enumerate(keys):
+            name = f"v{number}"
+            found[key] = {
+                step["key"]: {
+                    bucket["key"]: bucket[name]["value"]
+                    for bucket in step["ranks"]["buckets"]
+                    if bucket[name]["value"] is not None
+                }
+                for step in steps
+                if step["ranks"]["buckets"] and name in step["ranks"]["buckets"][0]
+            }
+        return found
+
+    def troubled_steps(self, segments: Sequence[Segment]) -> list[int]:
+        """Return the steps with a value that is not finite, an error or a traceback, in order."""
+        body = bodies.troubled_steps(self.run_id, segments)
+        return [bucket["key"] for bucket in self._search(body)["aggregations"]["steps"]["buckets"]]
+
+    def lines(self, wanted: Lines) -> Iterator[Document]:
+        """Yield the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
+        seen: set[str] = set()
+        for hit in self._hits(bodies.lines(self.run_id, wanted)):
+            if hit["_id"] not in seen:
+                seen.add(hit["_id"])
+                yield hit["_source"]
+
+    def last_time(self) -> int:
+        """Return the time of the run's last record."""
+        hit = self._search(bodies.newest_record([bodies.of_run(self.run_id)]))["hits"]["hits"][0]
+        return hit["sort"][0] // 1_000_000
+
+    def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:
+        """Return the step of the last record up to `time`, else of the first after it."""
+        for before in (True, False):
+            hits = self._search(bodies.step_at(self.run_id, time, labels, before=before))["hits"]["hits"]
+            if hits:
+                return hits[0]["_source"]["step"]
+        return None
+
+    def _pit(self) -> Body:
+        return {"id": self.pit, "keep_alive": KEEP_ALIVE}
+
+    def _search(self, body: Body) -> Mapping[str, Any]:
+        found = self._client.search(body={**body, "pit": self._pit()}, allow_partial_search_results=False)
+        self.pit = found["pit_id"]
+        return found
+
+    def _hits(self, body: Body) -> Iterator[Mapping[str, Any]]:
+        """Yield all hits of a search, page by page."""
+        page: list[Mapping[str, Any]] = []
+        while True:
+            after = {"search_after": page[-1]["sort"]} if page else {}
+            page = self._search({**body, "size": PAGE, "track_total_hits": False, **after})["hits"]["hits"]
+            yield from page
+            if len(page) < PAGE:
+                return
+
+
+def _several(client: Elasticsearch, header: Body, asked: Sequence[Body]) -> list[Mapping[str, Any]]:
+    """Run several searches in one request; raises StoreError when one of them failed, even in part."""
+    header = {**header, "allow_partial_search_results": False}
+    answers = client.msearch(searches=[part for body in asked for part in (header, body)])["responses"]
+    for answer in answers:
+        if "error" in answer:
+            reason = answer["error"].get("reason", answer["error"])
+            raise StoreError(f"Elasticsearch could not answer a search: {reason}; look at the server's log.")
+    return answers
+
+
+def _order(document: Document) -> tuple[str, bytes]:
+    """Order by time, then by file and place in the file; the text of an id does not sort as its bytes do."""
+    return document["@timestamp"], base64.urlsafe_b64decode(document["event_id"])
+
+
+def _run_row(bucket: Mapping[str, Any]) -> RunRow:
+    newest = bucket["newest"]["hit"]["hits"]["hits"]
+    last_error = bucket["errors"]["last"]["value"]
+    return RunRow(
+        run_id=bucket["key"]["run_id"],
+        records=bucket["doc_count"],
+        first=int(bucket["first"]["value"]),
+        last=int(bucket["last"]["value"]),
+        last_step=newest[0]["_source"].get("step") if newest else None,
+        last_error=None if last_error is None else int(last_error),
+    )
+
+
+def _launch(bucket: Mapping[str, Any]) -> Launch:
+    return Launch(
+        attempt=bucket["key"]["attempt"],
+        host=bucket["key"]["host"],
+        pid=bucket["key"]["pid"],
+        first_step=int(bucket["first_step"]["value"]),
+        last_step=int(bucket["last_step"]["value"]),
+        first=int(bucket["first"]["value"]),
+        last=int(bucket["last"]["value"]),
+    )
+
+
+def _levels(groups: Mapping[str, Any], keys: Sequence[Key]) -> dict[Key, dict[int, Level]]:
+    found: dict[Key, dict[int, Level]] = {key: {} for key in keys}
+    members_of: dict[tuple[str | None, bool], list[tuple[int, Key]]] = {}
+    for number, key in enumerate(keys):
+        members_of.setdefault((key.stage, key.ranked), []).append((number, key))
+    for group, members in enumerate(members_of.values()):
+        for step in groups[f"g{group}"]["steps"]["buckets"]:
+            for number, key in members:
+                mean = step[f"w{number}"]["value"]
+                if mean is not None:
+                    found[key][step["key"]] = Level(mean, step[f"low{number}"]["value"], step[f"high{number}"]["value"])
+    return found
+
+
+def _presence(aggregations: Mapping[str, Any]) -> dict[str | None, StagePresence]:
+    return {
+        stage["key"] or None: StagePresence(
+            ranks=frozenset(bucket["key"] for bucket in stage["ranks"]["buckets"]),
+            records={step["key"]: step["doc_count"] for step in stage["steps"]["buckets"]},
+            ends={step["key"]: int(step["end"]["value"]) for step in stage["steps"]["buckets"]},
+            host_times={
+                step["key"]: {host["key"]: host["time"]["value"] for host in step["hosts"]["buckets"]}
+                for step in stage["steps"]["buckets"]
+            },
+        )
+        for stage in aggregations["stages"]["buckets"]
+    }

@@ -1,0 +1,188 @@
+"""What a store of documents must answer; Elasticsearch is one (elastic.py).
+
+Documents are dicts as the normaliser makes them (catalog/fields.yml). Times are whole milliseconds since 1970.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+Document = dict[str, Any]
+
+
+class Key(NamedTuple):
+    """One metric as the records have it: name, stage of the record, and whether ranks logged it or a driver."""
+
+    name: str
+    stage: str | None
+    ranked: bool
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps `first` to `last` as one attempt logged them: from `since` on and before `until`."""
+
+    first: int
+    last: int
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One process as its records show it; `attempt` is its launch id, where it knows one."""
+
+    attempt: str | None
+    host: str | None
+    pid: int | None
+    first_step: int
+    last_step: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """One metric in one step over all ranks: weighted mean, least and greatest value."""
+
+    mean: float
+    low: float
+    high: float
+
+
+Levels = Mapping[int, Level]  # step -> level
+
+
+@dataclass(frozen=True)
+class StagePresence:
+    """What one stage logged in a few steps."""
+
+    ranks: frozenset[int]
+    records: Mapping[int, int]  # step -> records
+    ends: Mapping[int, int]  # step -> time of its last record
+    host_times: Mapping[int, Mapping[str, float]]  # step -> host -> mean time of its records
+
+
+@dataclass(frozen=True)
+class History:
+    """Some steps: each metric's levels, and what each stage logged."""
+
+    levels: Mapping[Key, Levels]
+    presence: Mapping[str | None, StagePresence]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Which log lines are wanted; what is None does not matter."""
+
+    steps: tuple[int, int] | None = None
+    since: int | None = None
+    until: int | None = None
+    rank: int | None = None
+    levels: Sequence[str] | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run as a list of runs needs it."""
+
+    run_id: str
+    records: int
+    first: int
+    last: int
+    last_step: int | None
+    last_error: int | None  # time of the last error, whatever came after it
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One step of one run, as it was logged from `since` on."""
+
+    run_id: str
+    step: int
+    since: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many values were looked at, and how many of them fulfil the condition."""
+
+    n: int
+    hits: int
+    nonfinite: int = 0
+    parts: Mapping[str, int] = field(default_factory=dict)  # split of the samples -> n
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`NAME OP NUMBER` over the sample score (no names) or over the metrics `names`, which are one by alias."""
+
+    names: tuple[str, ...]
+    operator: str
+    number: float
+
+
+class RunReader(Protocol):
+    """One run as it was when it was opened."""
+
+    run_id: str
+
+    def steps(self, *, low: int | None = None, high: int | None = None, size: int, newest_first: bool) -> list[int]:
+        """Return at most `size` steps that have metrics or samples, from one end of low..high."""
+
+    def records(self, step: int) -> list[Document]:
+        """Return all documents of a step but its samples, in order of time, then of file and offset."""
+
+    def samples(self, segment: Segment, size: int) -> list[Document]:
+        """Return the samples with the lowest scores."""
+
+    def launches(self, rank: int | None, stage: str | None) -> list[Launch]:
+        """Return the processes that logged metrics of one rank and stage, in order of their first record."""
+
+    def track(self, rank: int | None, stage: str | None) -> list[tuple[int, int]]:
+        """Return (time, step) of every metric record of one rank and stage, in order of time."""
+
+    def first_after(self, since: int, until: int, step: int) -> int | None:
+        """Return the time of the first metric record in since..until whose step is at most `step`."""
+
+    def history(self, segments: Sequence[Segment], recent: Sequence[Segment], keys: Sequence[Key]) -> History:
+        """Return the metrics' levels in each step of the segments, and what each stage logged in the recent ones."""
+
+    def rank_values(self, segments: Sequence[Segment], keys: Sequence[Key]) -> dict[Key, dict[int, dict[int, float]]]:
+        """Return metric -> step -> rank -> value."""
+
+    def troubled_steps(self, segments: Sequence[Segment]) -> list[int]:
+        """Return the steps with a value that is not finite, an error or a traceback, in order."""
+
+    def lines(self, wanted: Lines) -> Iterator[Document]:
+        """Yield the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
+
+    def last_time(self) -> int:
+        """Return the time of the run's last record."""
+
+    def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:
+        """Return the step of the last record up to `time`, else of the first after it; labels narrow the records."""
+
+
+class Store(Protocol):
+    """All runs."""
+
+    def run_ids(self, prefix: str = "") -> list[str]:
+        """Return the runs whose name starts with the prefix, in order of name."""
+
+    def newest_run(self) -> str | None:
+        """Return the run that the newest record belongs to."""
+
+    def runs(self) -> list[RunRow]:
+        """Return every run."""
+
+    def open(self, run_id: str) -> AbstractContextManager[RunReader]:
+        """Open one run; raises NotFound when it has no records."""
+
+    def values(self, moments: Sequence[Moment], names: Sequence[str]) -> list[dict[str, float]]:
+        """Return the weighted mean of each metric that a moment has, for each moment."""
+
+    def share(self, condition: Condition, *, since: int, until: int, run_id: str | None) -> Share:
+        """Count the values in the window, and those that fulfil the condition."""
