@@ -129,7 +129,8 @@ def _unprivileged() -> dict[str, Any]:
 @contextmanager
 def _process(plan: Plan, home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start the server in a process group of its own, and kill that at the end: no data is to be kept."""
-    no_traces = "-XX:-UsePerfData"  # else a killed JVM leaves files in the system's temp folder
+    # Both JVMs would leave files in the system's temp folder when they are killed.
+    no_traces = f"-XX:-UsePerfData -Djava.io.tmpdir={home / 'tmp'}"
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
