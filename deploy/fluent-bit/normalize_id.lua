@@ -8,26 +8,42 @@ local band, bxor, rshift, floor = bit.band, bit.bxor, bit.rshift, math.floor
 local id = {}
 local LINE_KEY_BYTES = 32768
 
-local crc = ffi.new("uint32_t[256]")
+local table_of_256 = ffi.typeof("uint32_t[256]")
+
+-- Four tables, so that four bytes are taken at a step (M. Kounavis and F. Berry, "slicing-by-4").
+local crc0, crc1, crc2, crc3 = table_of_256(), table_of_256(), table_of_256(), table_of_256()
 for i = 0, 255 do
   local c = i
   for _ = 1, 8 do
     c = band(c, 1) == 1 and bxor(rshift(c, 1), 0xEDB88320) or rshift(c, 1)
   end
-  crc[i] = c
+  crc0[i] = c
 end
+for i = 0, 255 do
+  crc1[i] = bxor(rshift(crc0[i], 8), crc0[band(crc0[i], 0xFF)])
+  crc2[i] = bxor(rshift(crc1[i], 8), crc0[band(crc1[i], 0xFF)])
+  crc3[i] = bxor(rshift(crc2[i], 8), crc0[band(crc2[i], 0xFF)])
+end
+local words = ffi.typeof("const uint32_t *")
+local bytes = ffi.typeof("const uint8_t *")
 
 -- Return the CRC-32 of the first `limit` bytes as a signed 32-bit number.
 local function crc32(s, limit)
-  local p, n, c = ffi.cast("const uint8_t *", s), #s, -1
+  local n, c = #s, -1
   if n > limit then n = limit end
-  for i = 0, n - 1 do c = bxor(rshift(c, 8), crc[band(bxor(c, p[i]), 0xFF)]) end
+  local word, byte = ffi.cast(words, s), ffi.cast(bytes, s)
+  local whole = rshift(n, 2)
+  for i = 0, whole - 1 do
+    c = bxor(c, word[i])
+    c = bxor(crc3[band(c, 0xFF)], crc2[band(rshift(c, 8), 0xFF)], crc1[band(rshift(c, 16), 0xFF)], crc0[rshift(c, 24)])
+  end
+  for i = whole * 4, n - 1 do c = bxor(rshift(c, 8), crc0[band(bxor(c, byte[i]), 0xFF)]) end
   return bit.bnot(c)
 end
 
 -- Return the FNV-1a 64 hash as uint64_t.
 local function fnv64(s)
-  local p, h = ffi.cast("const uint8_t *", s), 0xcbf29ce484222325ULL
+  local p, h = ffi.cast(bytes, s), 0xcbf29ce484222325ULL
   for i = 0, #s - 1 do h = bxor(h, p[i]) * 0x100000001b3ULL end
   return h
 end

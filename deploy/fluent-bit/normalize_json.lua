@@ -1,14 +1,20 @@
 -- JSON: reads the object of a log line, leniently where training code is lenient (NaN, Infinity, 1e400, raw control
 -- characters, keys that come twice), and writes documents for the loader.
 local text = ...
+local ffi = require("ffi")
+local table_new = require("table.new")
 local find, match, sub, byte, gsub = string.find, string.match, string.sub, string.byte, string.gsub
+
+ffi.cdef("int memcmp(const void *, const void *, size_t);")
+local C = ffi.C
+local bytes = ffi.typeof("const uint8_t *")
 
 local json = {}
 
 json.null = setmetatable({}, { __tostring = function() return "null" end })
 local ARRAY = {} -- metatable of arrays: an empty one is not an object
 local MAX_DEPTH = 64 -- deeper input is not an object of ours and is kept as text
-local MAX_CAPTURES = 32 -- of a Lua pattern
+local MAX_VALUES = 256 -- of a line whose layout is learned
 
 local WORDS = {
   ["true"] = true, ["false"] = false, True = true, False = false, null = json.null, None = json.null,
@@ -157,40 +163,68 @@ local function read(s)
   end
   if p <= #s and not find(s, "^%s*$", p) then return nil end
   local object = { n = n, keys = keys, values = values, digits = digits, repeated = repeated, half_pair = half_pair }
-  if flat and not repeated and n > 0 and n <= MAX_CAPTURES then object.spans = spans end
+  if flat and not repeated and n > 0 and n <= MAX_VALUES then object.spans = spans end
   return object
 end
 
-local function literal(s)
-  return (gsub(gsub(s, "[%^%$%(%)%%%.%[%]%*%+%-%?]", "%%%0"), "%z", "%%z"))
-end
-
--- Lines of one file share few layouts. A layout is one pattern that takes all values of such a line in one call.
+-- Lines of one file share few layouts: the text between the values stays, so a line is read by comparing that text and
+-- taking what stands between.
 local function layout_of(s, object)
-  local parts, from, numeric = { "^" }, 1, {}
+  local literals, from, numeric = {}, 1, {}
   for i = 1, object.n do
     local span = object.spans[i]
     numeric[i] = object.digits[i] ~= nil
-    parts[#parts + 1] = literal(sub(s, from, span[1] - 1))
-    parts[#parts + 1] = numeric[i] and "(-?%d[%d.eE+-]*)" or '([^"\\]*)'
+    literals[i] = sub(s, from, span[1] - 1)
     from = span[2] + 1
   end
-  parts[#parts + 1] = literal(sub(s, from)) .. "$"
-  return { pattern = table.concat(parts), n = object.n, keys = object.keys, numeric = numeric }
+  literals[object.n + 1] = sub(s, from)
+  return { literals = literals, n = object.n, keys = object.keys, numeric = numeric }
+end
+
+-- Return the position behind the characters that a number may have. Strings end in a NUL, so p[i] can be read.
+local function number_end(p, i)
+  local c = p[i]
+  while (c >= 48 and c <= 57) or c == 46 or c == 45 or c == 43 or c == 101 or c == 69 do
+    i = i + 1
+    c = p[i]
+  end
+  return i
+end
+
+-- Return the position of the quote that ends a string, or nil where it has an escape.
+local function string_end(p, i, n)
+  while i < n do
+    local c = p[i]
+    if c == 34 then return i end
+    if c == 92 then return nil end
+    i = i + 1
+  end
+  return nil
 end
 
 local function read_by_layout(s, layout)
-  local values = { match(s, layout.pattern) }
-  if values[1] == nil then return nil end
-  local digits, numeric = {}, layout.numeric
-  for i = 1, layout.n do
+  local p, n, at = ffi.cast(bytes, s), #s, 0
+  local literals, numeric, count = layout.literals, layout.numeric, layout.n
+  local values, digits = table_new(count, 0), table_new(count, 0)
+  for i = 1, count do
+    local literal = literals[i]
+    local size = #literal
+    if at + size > n or C.memcmp(p + at, literal, size) ~= 0 then return nil end
+    at = at + size
     if numeric[i] then
-      local number = tonumber(values[i])
+      local behind = number_end(p, at)
+      local text_of = sub(s, at + 1, behind)
+      local number = tonumber(text_of)
       if not number then return nil end
-      digits[i], values[i] = values[i], number
+      values[i], digits[i], at = number, text_of, behind
+    else
+      local behind = string_end(p, at, n)
+      if not behind then return nil end
+      values[i], at = sub(s, at + 1, behind), behind
     end
   end
-  return { n = layout.n, keys = layout.keys, values = values, digits = digits, layout = layout }
+  if sub(s, at + 1) ~= literals[count + 1] then return nil end
+  return { n = count, keys = layout.keys, values = values, digits = digits, layout = layout }
 end
 
 local LAYOUTS = 4 -- kept for one file

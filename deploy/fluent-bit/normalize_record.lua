@@ -1,6 +1,6 @@
 -- Rank JSONL: long lines (metric_name, value), wide lines (every number a metric), events and log messages.
 local document, time, json, settings = ...
-local find, huge = string.find, math.huge
+local huge = math.huge
 
 local TIME_KEYS = { "timestamp_ns", "timestamp", "ts", "time", "@timestamp" } -- the first that holds a time counts
 local EARLIEST = 1e9 -- seconds (2001): a smaller number named `time` is a duration
@@ -128,7 +128,7 @@ end
 -- Return seconds, nanoseconds and whether the host's zone was assumed, of one time value.
 local function read_time(key, item)
   if type(item) ~= "string" then return nil end
-  if find(item, "^%d+$") and (key == "timestamp_ns" or #item >= 19) then return time.from_nanos(item) end
+  if (key == "timestamp_ns" or #item >= 19) and time.is_whole(item) then return time.from_nanos(item) end
   if tonumber(item) then
     local seconds, nanos = time.from_number(item)
     if seconds then document.flag("time_unit_assumed") end

@@ -1,5 +1,5 @@
 -- Times: to seconds since 1970 (UTC) and nanoseconds.
-local floor, match, sub = math.floor, string.match, string.sub
+local floor, match, sub, byte = math.floor, string.match, string.sub, string.byte
 
 local time = {}
 local MAX_SECONDS = 9214646400 -- 2262-01-01, the end of Elasticsearch's date_nanos
@@ -49,9 +49,18 @@ local function in_range(seconds)
   return seconds >= 0 and seconds < MAX_SECONDS
 end
 
+-- Return whether a text is digits only; without a pattern, so that it is compiled.
+function time.is_whole(digits)
+  for i = 1, #digits do
+    local c = byte(digits, i)
+    if c < 48 or c > 57 then return false end
+  end
+  return true
+end
+
 -- Return seconds, nanoseconds of a whole number of nanoseconds; text, since doubles hold only 53 bits.
 function time.from_nanos(digits)
-  if not match(digits, "^%d+$") or #digits < 10 or #digits > 19 then return nil end
+  if #digits < 10 or #digits > 19 or not time.is_whole(digits) then return nil end
   local seconds = tonumber(sub(digits, 1, -10))
   if not in_range(seconds) then return nil end
   return seconds, tonumber(sub(digits, -9))
