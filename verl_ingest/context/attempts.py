@@ -5,7 +5,7 @@ an earlier process of the same rank had reached, and, without process ids, where
 enough to see that; what the other ranks logged is then cut by time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -87,6 +87,14 @@ def number_of(document: Document, attempts: Sequence[Attempt]) -> int:
                 return attempt.number
     time = milliseconds(document)
     return max((attempt.number for attempt in attempts if attempt.begin <= time), default=1)
+
+
+def part(documents: Iterable[Document], attempts: Sequence[Attempt]) -> dict[int, list[Document]]:
+    """Part documents by the number of their attempt."""
+    found: dict[int, list[Document]] = {}
+    for document in documents:
+        found.setdefault(number_of(document, attempts), []).append(document)
+    return found
 
 
 def segments(attempts: Sequence[Attempt], number: int, first: int, last: int) -> list[Segment]:

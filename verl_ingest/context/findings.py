@@ -7,7 +7,7 @@ from typing import Any
 from verl_ingest.catalog.metrics import Alarm
 from verl_ingest.context.metrics import Judged, Straggler, is_judged
 from verl_ingest.context.stages import StageTime
-from verl_ingest.context.words import duration, first_line, listed, number, ranks, sigmas
+from verl_ingest.context.words import DASH, duration, first_line, listed, number, ranks, sigmas
 from verl_ingest.query.store import Key, Levels
 
 MOST_METRICS = 5
@@ -112,7 +112,7 @@ def _of_stragglers(stragglers: Sequence[Straggler]) -> list[Finding]:
 
 def _slowness(straggler: Straggler) -> str:
     value = number(straggler.value, straggler.judged.unit)
-    return f"{straggler.judged.label} {value}, {straggler.value / straggler.others:.1f} times the other ranks'"
+    return f"{straggler.judged.label} {value} is {straggler.value / straggler.others:.1f} times the other ranks'"
 
 
 def of_step_time(stages: Sequence[StageTime]) -> list[Finding]:
@@ -145,7 +145,7 @@ def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:
         side = "above" if metric.z > 0 else "below"
         sentence = (
             f"{metric.label} {number(metric.pooled.mean, metric.unit)} is {sigmas(metric.z)} {side} "
-            f"steps {steps[0]}–{steps[-1]} (median {number(metric.usual.median)})"
+            f"steps {steps[0]}{DASH}{steps[-1]} (median {number(metric.usual.median)})"
         )
         if alone:
             sentence += f"; rank {alone.rank} alone drives it ({number(alone.value)})"

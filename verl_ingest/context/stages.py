@@ -94,15 +94,19 @@ def _measured(stage: str, judged: Sequence[Judged], levels: Mapping[Key, Levels]
     return StageTime(stage, None, None, None)
 
 
-def _between_ends(documents: Sequence[Document], presence: Mapping[str | None, StagePresence], step: int) -> StageTime:
-    """Measure the step from the last record of the step before to its own last record."""
+def step_times(presence: Mapping[str | None, StagePresence]) -> dict[int, float]:
+    """Return how many seconds passed from the last record of the step before to the last record of each step."""
     ends: dict[int, int] = {}
     for stage in presence.values():
-        for before, end in stage.ends.items():
-            ends[before] = max(end, ends.get(before, 0))
-    mine = [milliseconds(document) for document in documents if document["kind"] == "metric"]
-    if mine:
-        ends[step] = max(mine)
-    took = {later: (ends[later] - ends[later - 1]) / 1_000 for later in ends if later - 1 in ends}
-    before = [seconds for later, seconds in took.items() if later < step]
-    return StageTime("trainer", took.get(step), statistics.median(before) if before else None, None)
+        for step, end in stage.ends.items():
+            ends[step] = max(end, ends.get(step, 0))
+    return {step: (end - ends[step - 1]) / 1_000 for step, end in ends.items() if step - 1 in ends}
+
+
+def _between_ends(documents: Sequence[Document], presence: Mapping[str | None, StagePresence], step: int) -> StageTime:
+    """Measure the step from the last record of the step before to its own last record."""
+    end = max((milliseconds(document) for document in documents if document["kind"] == "metric"), default=None)
+    ends = [stage.ends[step - 1] for stage in presence.values() if step - 1 in stage.ends]
+    took = (end - max(ends)) / 1_000 if ends and end is not None else None
+    before = step_times(presence).values()
+    return StageTime("trainer", took, statistics.median(before) if before else None, None)

@@ -72,9 +72,7 @@ def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now:
     """Read what the store has about a step; raises NotFound when that is nothing."""
     documents = run.records(step)
     known = attempts.find(run, documents)
-    by_attempt: dict[int, list[Document]] = {}
-    for document in documents:
-        by_attempt.setdefault(attempts.number_of(document, known), []).append(document)
+    by_attempt = attempts.part(documents, known)
     attempt = max(by_attempt, default=1)
     samples = run.samples((attempts.segments(known, attempt, step, step) or [Segment(step, step)])[0], SAMPLES)
     if not documents and not samples:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
+DASH = "\u2013"
+
 
 def number(value: float | None, unit: str = "") -> str:
     """Write a number with three digits that count, and its unit."""
     if value is None:
-        return "–"
+        return DASH
     size = abs(value)
     if size == 0:
         text = "0"
@@ -23,21 +25,21 @@ def sigmas(z: float) -> str:
 
 
 def ranks(numbers: Iterable[int]) -> str:
-    """Write `rank 3`, or `ranks 0–2, 5`."""
+    """Write one rank as `rank 3`, several as `ranks 0, 2, 5`, neighbours as a range."""
     parts = ranges(sorted(numbers))
-    word = "rank" if len(parts) == 1 and "–" not in parts[0] else "ranks"
+    word = "rank" if len(parts) == 1 and DASH not in parts[0] else "ranks"
     return f"{word} {', '.join(parts)}"
 
 
 def ranges(numbers: Sequence[int]) -> list[str]:
-    """Fold sorted whole numbers into ranges: 0, 1, 2, 5 gives `0–2`, `5`."""
+    """Fold sorted whole numbers into ranges: 0, 1, 2, 5 gives two."""
     runs: list[list[int]] = []
     for value in numbers:
         if runs and value == runs[-1][1] + 1:
             runs[-1][1] = value
         else:
             runs.append([value, value])
-    return [str(low) if low == high else f"{low}–{high}" for low, high in runs]
+    return [str(low) if low == high else f"{low}{DASH}{high}" for low, high in runs]
 
 
 def listed(words: Sequence[str]) -> str:
@@ -46,9 +48,9 @@ def listed(words: Sequence[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration in its two largest units, `3.2 s` when it is short."""
+    """Write a duration in its two largest units; a short one with two digits that count."""
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2f} s"
     if seconds < 120:
         return f"{seconds:.0f} s"
     for size, unit, smaller, small in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):

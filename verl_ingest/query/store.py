@@ -119,6 +119,7 @@ class Share:
 class Condition:
     """`NAME OP NUMBER` over the sample score (no names) or over the metrics `names`, which are one by alias."""
 
+    name: str
     names: tuple[str, ...]
     operator: str
     number: float

@@ -1,0 +1,180 @@
+"""Commands that ask: runs, step, share, logs."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+
+from verl_ingest.catalog import metrics
+from verl_ingest.context import baseline, lines, names, narrow, runs, search, share, step
+from verl_ingest.index import client
+from verl_ingest.query.elastic import ElasticStore
+from verl_ingest.query.store import Document, Lines
+from verl_ingest.query.times import milliseconds, parse_duration, parse_time
+from verl_ingest.show import lines as show_lines
+from verl_ingest.show import runs as show_runs
+from verl_ingest.show import step as show_step
+
+WIDEST = 100
+POLL_S = 2.0
+LATE_MS = 60_000  # lines that come in so late are still followed
+
+app = typer.Typer()
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, the beginning of one, or @last.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+@app.command("runs")
+def list_runs(
+    context: typer.Context,
+    most: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many runs.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the runs that logged last: state, newest step, age of the last record, golden six."""
+    catalogue = metrics.load()
+    with _store(context) as store:
+        found = runs.newest(store, catalogue=catalogue, now=_now(), most=most)
+    if as_json:
+        _print_json([run.entry() for run in found])
+    else:
+        console = _console()
+        console.print(show_runs.render(found, catalogue, width=console.width))
+
+
+@app.command("step", context_settings={"ignore_unknown_options": True})
+def show_one_step(
+    context: typer.Context,
+    run_name: Run,
+    step_name: Annotated[
+        str, typer.Argument(metavar="STEP", help="A number, last, -2 (from the end), first-bad, or a time.")
+    ],
+    stage: Annotated[str | None, typer.Option(help="Show this stage only.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Show this rank beside the others.")] = None,
+    window: Annotated[
+        int, typer.Option(min=baseline.ENOUGH, help="Steps before it that say what is usual.")
+    ] = baseline.WINDOW,
+    as_json: Json = False,
+) -> None:
+    """Tell what happened at a step: what is abnormal first, then metrics, ranks, errors, lines, samples."""
+    catalogue, now = metrics.load(), _now()
+    with _store(context) as store, names.open_run(store, run_name) as run:
+        number = names.find_step(run, step_name, catalogue=catalogue, now=now, window=window)
+        found = step.assemble(run, number, catalogue=catalogue, now=now, window=window)
+    if stage is not None:
+        found = narrow.to_stage(found, stage)
+    if rank is not None:
+        found = narrow.to_rank(found, rank)
+    if as_json:
+        _print_json(found.body)
+    else:
+        console = _console()
+        console.print(show_step.render(found, catalogue, width=console.width, rank=rank))
+
+
+@app.command("share")
+def tell_share(
+    context: typer.Context,
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="Such as 'reward < 0.1'.")],
+    last: Annotated[str, typer.Option(help="Length of the window, such as 90s, 30m, 1h, 2d.")] = "1h",
+    until: Annotated[str | None, typer.Option(help="End of the window; else now, or the run's last record.")] = None,
+    run_name: Annotated[str | None, typer.Option("--run", help="Look at this run only.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell the share of samples or records that fulfil a condition.
+
+    reward and score are the scores of samples; any other name is a metric of the records.
+    """
+    run_id, end = None, parse_time(until) if until is not None else _now()
+    length, catalogue = parse_duration(last), metrics.load()
+    with _store(context) as store:
+        if run_name is not None:
+            with names.open_run(store, run_name) as run:
+                run_id, end = run.run_id, end if until is not None else run.last_time() + 1
+        answer = share.ask(store, condition, since=end - length, until=end, run_id=run_id, catalogue=catalogue)
+    if as_json:
+        _print_json(answer.entry())
+    else:
+        _console().print(answer.sentence(), soft_wrap=True)
+
+
+@app.command("logs")
+def show_logs(
+    context: typer.Context,
+    run_name: Run,
+    grep: Annotated[str | None, typer.Option(metavar="TEXT", help="Lines that hold this text, in any case.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Lines of this rank.")] = None,
+    level: Annotated[str | None, typer.Option(help="Lines of this level or above: warning, error.")] = None,
+    steps: Annotated[str | None, typer.Option(help="Lines of these steps: 120..130 or 128.")] = None,
+    around: Annotated[
+        str | None, typer.Option(help="Lines up to 5m before and after the steps; alone: the run's last 5m.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines as they come.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show log lines, equal ones folded with counts; exits with 1 when none matches."""
+    window = None if around is None else parse_duration(around)
+    steps_ = None if steps is None else search.parse_steps(steps)
+    with _store(context) as store:
+        with names.open_run(store, run_name) as run:
+            run_id = run.run_id
+            wanted = search.wanted(run, text=grep, rank=rank, level=level, steps=steps_, around=window)
+            found = list(search.search(run, wanted))
+        _print_lines(found, as_json)
+        if follow:
+            _follow(store, run_id, wanted, found, as_json)
+        elif not found:
+            typer.echo(f"No line of run {run_id} matches.", err=True)
+            raise typer.Exit(1)
+
+
+def _follow(store: ElasticStore, run_id: str, wanted: Lines, found: list[Document], as_json: bool) -> None:
+    """Print new lines until interrupted; `found` are those that were printed already."""
+    newest = max(map(milliseconds, found), default=_now())
+    seen = {document["event_id"] for document in found}
+    while True:
+        time.sleep(POLL_S)
+        with store.open(run_id) as run:
+            recent = list(search.search(run, replace(wanted, since=newest - LATE_MS, until=None)))
+        _print_lines([document for document in recent if document["event_id"] not in seen], as_json)
+        seen |= {document["event_id"] for document in recent}
+        newest = max(map(milliseconds, recent), default=newest)
+
+
+def _print_lines(documents: list[Document], as_json: bool) -> None:
+    folded = [line.entry() for line in lines.fold(documents)]
+    if as_json:
+        for line in folded:
+            _print_json(line)
+    else:
+        console = _console()
+        for line in folded:
+            console.print(show_lines.render(line), soft_wrap=True)
+
+
+@contextmanager
+def _store(context: typer.Context) -> Iterator[ElasticStore]:
+    """Open the store that the settings name; what goes wrong inside is said in one sentence."""
+    settings = context.obj
+    with client.explained(settings), client.connect(settings) as server:
+        yield ElasticStore(server)
+
+
+def _now() -> int:
+    return round(time.time() * 1_000)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(orjson.dumps(value))
+
+
+def _console() -> Console:
+    """Return a console of the terminal's width, at most 100 columns; a pipe gets 100."""
+    console = Console(highlight=False)
+    width = min(console.width, WIDEST) if console.is_terminal else WIDEST
+    return Console(highlight=False, width=width)

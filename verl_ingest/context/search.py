@@ -1,0 +1,65 @@
+"""Find log lines of a run: what is wanted, and where a text is looked for."""
+
+from collections.abc import Iterator
+
+from verl_ingest.context import attempts, lines
+from verl_ingest.errors import InputError, NotFound
+from verl_ingest.query.store import Document, Lines, RunReader
+from verl_ingest.query.times import milliseconds
+
+
+def wanted(
+    run: RunReader,
+    *,
+    text: str | None = None,
+    rank: int | None = None,
+    level: str | None = None,
+    steps: tuple[int, int] | None = None,
+    around: int | None = None,
+) -> Lines:
+    """Say which lines are wanted; `around` is in milliseconds.
+
+    `around` widens the steps to the time around them, so that lines without a step come too; without steps it means
+    the end of the run. Raises InputError for an unknown level, NotFound for steps that are not there.
+    """
+    levels = None
+    if level is not None:
+        levels = lines.levels_from(level)
+        if levels is None:
+            raise InputError(f"'{level}' is not a level; the levels are debug, info, warning and error.")
+    if around is None:
+        return Lines(steps=steps, rank=rank, levels=levels, text=text)
+    if steps is None:
+        end = run.last_time() + 1
+        since, until = end - around, end
+    else:
+        times = [time for step in {*steps} for time in _times(run, step)]
+        since, until = min(times) - around, max(times) + 1 + around
+    return Lines(since=since, until=until, rank=rank, levels=levels, text=text)
+
+
+def search(run: RunReader, wanted: Lines) -> Iterator[Document]:
+    """Yield the lines that are wanted, in order of time; the text may stand anywhere in a line or its stack."""
+    sought = wanted.text.lower() if wanted.text is not None else ""
+    for document in run.lines(wanted):
+        whole = f"{lines.text(document)}\n{document.get('error.stack_trace', '')}"
+        if sought in whole.lower():
+            yield document
+
+
+def parse_steps(text: str) -> tuple[int, int]:
+    """Read `120..130` or `128`; raises InputError."""
+    low, dots, high = text.partition("..")
+    if low.isdecimal() and (high.isdecimal() if dots else not high) and int(low) <= int(high or low):
+        return int(low), int(high or low)
+    raise InputError(f"'{text}' is not a range of steps; write 120..130 or 128.")
+
+
+def _times(run: RunReader, step: int) -> tuple[int, int]:
+    """Return when the newest attempt logged a step, from its first record to its last."""
+    documents = run.records(step)
+    if not documents:
+        raise NotFound(f"Run '{run.run_id}' has no step {step}.")
+    parts = attempts.part(documents, attempts.find(run, documents))
+    newest = parts[max(parts)]
+    return milliseconds(newest[0]), milliseconds(newest[-1])
