@@ -60,8 +60,11 @@ def main() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # frees the terminal
             while process.poll() is None and _wanted(plan):
                 time.sleep(POLL_SECONDS)
-    except (KitError, OSError) as error:
+    except KitError as error:
         print(json.dumps({"error": str(error)}), flush=True)
+    except OSError as error:
+        failure = f"Elasticsearch {plan.version} could not be set up: {error}; is there room in the temp folder?"
+        print(json.dumps({"error": failure}), flush=True)
 
 
 def _leave(*_: Any) -> None:
