@@ -33,8 +33,9 @@ FIELD_LIMIT = 8_000
 LONGEST_KEYWORD = 8_191
 DEEPEST_EXTRA = 20
 
-# A metric is read from its column: a search always names a run or a time, so its own index would only cost space.
 METRIC = {"type": "double", "index": False}
+# Numbers that a search may have nothing but.
+RANGED = ("step", "global_step")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def templates(fields: Fields, metric_names: Iterable[str], *, documents_per_day:
                         "type": "object",
                         "dynamic": True,
                         "subobjects": False,
-                        "properties": {name: METRIC for name in sorted(metric_names)},
+                        "properties": dict.fromkeys(sorted(metric_names), METRIC),
                     }
                 },
             },
@@ -135,15 +136,19 @@ def _index_template(name: str, prefix: str, priority: int, own: dict[str, Any]) 
 def _mapping(field: Field) -> dict[str, Any]:
     if field.type == "alias":
         return {"type": "alias", "path": field.path}
-    return {"type": field.type} | _TYPE_DEFAULTS.get(field.type, {}) | dict(field.mapping or {})
+    by_type = {} if field.name in RANGED else _TYPE_DEFAULTS.get(field.type, {})
+    return {"type": field.type} | by_type | dict(field.mapping or {})
 
 
 def _is_indexed(field: Field) -> bool:
     return (field.mapping or {}).get("index", True)
 
 
+# A search names a run, a step or a time first; other numbers are then read from their columns, at no cost in space.
 _TYPE_DEFAULTS = {
     "text": {"norms": False},  # relevance by length of a log line is worth nothing
     "double": {"index": False},
+    "integer": {"index": False},
+    "long": {"index": False},
     "flattened": {"depth_limit": DEEPEST_EXTRA},
 }

@@ -1,0 +1,61 @@
+"""The command line: settings in, one sentence out where something is wrong."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verl_ingest import __version__, settings
+from verl_ingest.cli import ask, assets
+from verl_ingest.errors import KitError
+
+app = typer.Typer(
+    name="verl-ingest",
+    help="Bring the logs of verl runs into Elasticsearch and ask what happened at step N.",
+    epilog="The flow: apply once, load a run's logs (or let Fluent Bit send them), then ask: runs, step, share, logs.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # its tracebacks show the values of variables, passwords among them
+)
+# In the order of the flow, which is that of the help; add_typer would put a module's commands at its end.
+app.command("apply")(assets.apply_templates)
+app.registered_commands += ask.app.registered_commands
+app.command("render")(assets.render_files)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    context: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Option("--settings", metavar="FILE", help="Settings to use instead of settings.yml in this folder."),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    context.obj = settings.load(file)
+
+
+def main() -> None:
+    """Run the command line; a KitError becomes a sentence on stderr and exit code 1."""
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except KitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # `| head` has seen enough; what is still buffered must not be tried again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

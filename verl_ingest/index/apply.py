@@ -1,0 +1,147 @@
+"""Bring the server's templates to the kit's: compare first, then write what differs, never over a stranger's work."""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from fnmatch import fnmatchcase
+from typing import Any
+
+from elasticsearch import Elasticsearch
+
+from verl_ingest import __version__
+from verl_ingest.catalog import fields, metrics
+from verl_ingest.errors import StoreError
+from verl_ingest.index.mappings import MANAGED_BY, Template, content_hash, templates
+from verl_ingest.settings import Settings
+
+# What the server adds to a template by itself (9.2 and later).
+_SERVERS_OWN = ("created_date", "created_date_millis", "modified_date", "modified_date_millis")
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one template stands: created and updated are to be written, kept and differs are not.
+
+    `why` says what makes a template that differs another's; `diff` leads from the server's to the kit's.
+    """
+
+    template: Template
+    state: str
+    why: str = ""
+    diff: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the server calls it."""
+        return f"{self.template.kind.replace('_', ' ')} {self.template.name}"
+
+
+def wanted(settings: Settings) -> list[Template]:
+    """Return the templates of both catalogues for these settings."""
+    names = metrics.load().explicit_names()
+    return templates(fields.load(), names, documents_per_day=settings.expected_documents_per_day)
+
+
+def compare(client: Elasticsearch, templates: Sequence[Template], *, overwrite: bool = False) -> list[Row]:
+    """Return how each template stands on the server; with `overwrite` a stranger's change counts as the kit's own.
+
+    Raises StoreError when an index template of other origin claims the kit's indices.
+    """
+    found = _on_server(client)
+    _check_rivals(templates, found)
+    return [_row(template, found.get((template.kind, template.name)), overwrite=overwrite) for template in templates]
+
+
+def write(client: Elasticsearch, rows: Sequence[Row]) -> None:
+    """Write the templates that are to be created or updated, in their order."""
+    for row in rows:
+        if row.state not in ("created", "updated"):
+            continue
+        if row.template.kind == "component_template":
+            client.cluster.put_component_template(name=row.template.name, body=row.template.body)
+        else:
+            client.indices.put_index_template(name=row.template.name, body=row.template.body)
+
+
+def _on_server(client: Elasticsearch) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the server's templates by kind and name, in the form in which the kit writes them."""
+    answers = {
+        "component_template": client.cluster.get_component_template(flat_settings=True),
+        "index_template": client.indices.get_index_template(flat_settings=True),
+    }
+    return {
+        (kind, item["name"]): {key: value for key, value in item[kind].items() if key not in _SERVERS_OWN}
+        for kind, answer in answers.items()
+        for item in answer[f"{kind}s"]
+    }
+
+
+def _row(template: Template, current: dict[str, Any] | None, *, overwrite: bool) -> Row:
+    if current is None:
+        return Row(template, "created")
+    if current == template.body:
+        return Row(template, "kept")
+    why = "" if overwrite else _strangeness(current)
+    return Row(template, "differs" if why else "updated", why, _diff(current, template.body))
+
+
+def _strangeness(current: Mapping[str, Any]) -> str:
+    """Say why a template is not the kit's to change; an empty text where it is."""
+    meta = current.get("_meta", {})
+    if meta.get("managed_by") != MANAGED_BY:
+        return f"not written by {MANAGED_BY}"
+    if meta.get("content") != content_hash(current):
+        return f"changed by hand after {MANAGED_BY} {meta.get('version')} wrote it"
+    if _number(meta.get("version", "")) > _number(__version__):
+        return f"written by {MANAGED_BY} {meta['version']}, this is {__version__}"
+    return ""
+
+
+def _number(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def _check_rivals(templates: Sequence[Template], found: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    """Refuse to go on where the server would not take our template for our indices, or would not take it at all."""
+    own = {template.name for template in templates}
+    others = {name: body for (kind, name), body in found.items() if kind == "index_template" and name not in own}
+    for template in templates:
+        if template.kind != "index_template":
+            continue
+        (pattern,), priority = template.body["index_patterns"], template.body["priority"]
+        for name, other in others.items():
+            claim = _claim(other, pattern, priority)
+            if claim is not None:
+                raise StoreError(
+                    f"The server's index template {name} ({claim}, priority {other['priority']}) claims the same "
+                    f"indices as the kit's {template.name} ({pattern}, priority {priority}); narrow its pattern, "
+                    f"lower its priority below {priority}, or delete it."
+                )
+
+
+def _claim(other: Mapping[str, Any], pattern: str, priority: int) -> str | None:
+    """Return the pattern of another template that takes indices from ours, None where there is none.
+
+    With a higher priority it wins where it matches; the server refuses ours where the same priority could match both.
+    """
+    today = pattern.replace("*", datetime.now(timezone.utc).strftime("%Y.%m.%d"))
+    for claim in other["index_patterns"]:
+        level = other.get("priority", 0)
+        if (level == priority and _overlaps(claim, pattern)) or (level > priority and fnmatchcase(today, claim)):
+            return claim
+    return None
+
+
+def _overlaps(pattern: str, ours: str) -> bool:
+    """Tell whether some name matches both patterns; `ours` ends in its only star."""
+    head, star, _ = pattern.partition("*")
+    prefix = ours.removesuffix("*")
+    return head.startswith(prefix) or bool(star and prefix.startswith(head))
+
+
+def _diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    lines = [json.dumps(body, indent=2, sort_keys=True).splitlines() for body in (old, new)]
+    return "\n".join(difflib.unified_diff(*lines, "on the server", "of the kit", lineterm=""))

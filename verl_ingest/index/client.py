@@ -1,0 +1,143 @@
+"""Settings -> Elasticsearch client; what goes wrong with it -> one sentence with a remedy."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from elastic_transport import ConnectionError as Unreachable
+from elastic_transport import ConnectionTimeout, TlsError, TransportError
+from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
+
+from verl_ingest.errors import SettingsError, StoreError
+from verl_ingest.settings import Settings
+
+# The longest request is a merge or a search over months; an answer takes milliseconds otherwise.
+TIMEOUT_S = 60
+_PORTS = {"http": 80, "https": 443}
+_UNAUTHORIZED = re.compile(
+    r"action \[(?P<action>[^]]+)\] is unauthorized for (?P<who>.+?)(?: with effective roles.*?)?"
+    r"(?: on indices \[(?P<indices>[^]]*)\])?"
+    r", this action is granted by the (?P<kind>\w+) privileges \[(?P<first>[^],]+)"
+)
+
+
+def connect(settings: Settings) -> Elasticsearch:
+    """Return a client of the server that the settings name; nothing is sent yet.
+
+    Raises SettingsError when the file of elasticsearch_ca_certs is not there. Use it inside `explained`.
+    """
+    options: dict[str, Any] = {"request_timeout": TIMEOUT_S, "retry_on_status": (502, 503, 504)}
+    if settings.elasticsearch_api_key:
+        options["api_key"] = settings.elasticsearch_api_key.get_secret_value()
+    if settings.elasticsearch_username and settings.elasticsearch_password:
+        options["basic_auth"] = (settings.elasticsearch_username, settings.elasticsearch_password.get_secret_value())
+    if settings.elasticsearch_ca_certs:
+        if not settings.elasticsearch_ca_certs.is_file():
+            raise SettingsError(f"elasticsearch_ca_certs: there is no file {settings.elasticsearch_ca_certs}.")
+        options["ca_certs"] = str(settings.elasticsearch_ca_certs)
+    return Elasticsearch(_with_port(settings.elasticsearch_url), **options)
+
+
+@contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Turn every error of the client inside the block into a StoreError that says what to do."""
+    try:
+        yield
+    except (TransportError, ApiError, UnsupportedProductError) as error:
+        raise explain(error, settings) from error
+
+
+def explain(error: Exception, settings: Settings) -> StoreError:
+    """Return one sentence on an error of the client: what happened, where, what next."""
+    server = f"Elasticsearch at {settings.elasticsearch_url}"
+    match error:
+        case UnsupportedProductError():
+            text = f"What answers at {settings.elasticsearch_url} is not Elasticsearch; set ELASTICSEARCH_URL."
+        case ApiError():
+            text = _refusal(error, server, settings)
+        case TlsError():
+            text = _tls_failure(error.message, server)
+        case ConnectionTimeout():
+            text = f"{server} did not answer in {TIMEOUT_S} s; see its log, or try again when it is less busy."
+        case Unreachable() if "Connection aborted" in error.message and settings.elasticsearch_url.startswith("http:"):
+            text = (
+                f"{server} closed the connection; write https:// in ELASTICSEARCH_URL if it speaks TLS, or see its log."
+            )
+        case Unreachable():
+            why = re.search(r"\[Errno -?\d+\] ([^)]+)", error.message)
+            text = (
+                f"{server} can't be reached ({why[1] if why else error.message}); start it, or set ELASTICSEARCH_URL."
+            )
+        case _:
+            text = f"{server} gave an answer that can't be read ({error}); is there a proxy in between?"
+    return StoreError(text)
+
+
+def _refusal(error: ApiError, server: str, settings: Settings) -> str:
+    """Say why the server refused a request."""
+    kind, reason = _reason(error)
+    if "flood-stage" in reason:
+        index = re.search(r"index \[([^]]+)\]", reason)
+        return (
+            f"The disk of {server} is too full, so it locked {index[1] if index else 'its indices'} against writing; "
+            "delete old indices or add space, then run this again (Elasticsearch unlocks by itself)."
+        )
+    match error.status_code:
+        case 401 if settings.elasticsearch_api_key:
+            return f"{server} does not accept the API key; set ELASTICSEARCH_API_KEY to a valid one."
+        case 401 if settings.elasticsearch_username:
+            return (
+                f"{server} does not accept the password of {settings.elasticsearch_username}; "
+                "mend ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
+            )
+        case 401:
+            return (
+                f"{server} wants a login; "
+                "set ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD, or ELASTICSEARCH_API_KEY."
+            )
+        case 403 if found := _UNAUTHORIZED.search(reason):
+            where = f" on {found['indices']}" if found["indices"] else ""
+            return (
+                f"{server} does not let {found['who']} do this; grant the {found['kind']} privilege "
+                f"{found['first']}{where} (for {found['action']})."
+            )
+        case 413:
+            return (
+                f"{server} or a proxy before it takes no request this large; raise its limit (http.max_content_length)."
+            )
+        case 429:
+            return f"{server} is too busy ({reason}); try again later."
+        case 502 | 503 | 504:
+            return f"{server} is not ready ({reason}); see its log, or try again in a moment."
+    return f"{server} refused the request ({kind}): {reason}."
+
+
+def _reason(error: ApiError) -> tuple[str, str]:
+    """Return the type and the reason of a refusal, the innermost where the outer one only says that all failed."""
+    details = error.body.get("error") if isinstance(error.body, dict) else None
+    if not isinstance(details, dict):  # not Elasticsearch's own: a proxy's page
+        return f"HTTP {error.status_code}", error.message[:200]
+    innermost = (details.get("root_cause") or [details])[0]
+    return innermost["type"], str(innermost.get("reason")).rstrip(".")
+
+
+def _tls_failure(text: str, server: str) -> str:
+    """Say why no safe connection could be made; `text` is OpenSSL's."""
+    if "WRONG_VERSION_NUMBER" in text:
+        return f"{server} does not speak TLS; write http:// in ELASTICSEARCH_URL."
+    if untrusted := re.search(r"certificate verify failed: ([^(]+?) *\(", text):
+        return (
+            f"The certificate of {server} is not trusted ({untrusted[1]}); "
+            "set elasticsearch_ca_certs to the PEM file of the authority that signed it."
+        )
+    return f"{server} can't be reached over TLS ({text}); is elasticsearch_ca_certs the right PEM file?"
+
+
+def _with_port(url: str) -> str:
+    """Return the URL with a port, which the client wants to see."""
+    parts = urlsplit(url)
+    if parts.port is not None:
+        return url
+    return parts._replace(netloc=f"{parts.netloc}:{_PORTS[parts.scheme]}").geturl()

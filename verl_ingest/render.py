@@ -1,0 +1,46 @@
+"""What is generated and committed: the server's templates with default settings, the reference pages."""
+
+import difflib
+import json
+from pathlib import Path
+
+from verl_ingest import assets
+from verl_ingest.catalog import reference
+from verl_ingest.index import apply
+from verl_ingest.settings import Settings
+
+
+def files() -> dict[str, str]:
+    """Return the generated files: path relative to the repository -> text."""
+    defaults = Settings.model_construct()  # whatever the environment says
+    templates = {
+        template.path: json.dumps(template.body, indent=2, sort_keys=True) + "\n" for template in apply.wanted(defaults)
+    }
+    return templates | reference.pages()
+
+
+def diff(root: Path, files: dict[str, str]) -> str:
+    """Return how the files below `root` differ from what they should be; an empty text where all are fresh."""
+    parts = []
+    for name, text in files.items():
+        path = root / name
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        parts += difflib.unified_diff(
+            old.splitlines(keepends=True), text.splitlines(keepends=True), name, f"{name} as rendered"
+        )
+    return "".join(parts)
+
+
+def write(root: Path, files: dict[str, str]) -> list[str]:
+    """Write the files that are not fresh and return their names."""
+    stale = [name for name, text in files.items() if diff(root, {name: text})]
+    for name in stale:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(files[name], encoding="utf-8", newline="\n")
+    return stale
+
+
+def root() -> Path:
+    """Return the folder that deploy/ and docs/ lie in."""
+    return assets.path("deploy").parent
