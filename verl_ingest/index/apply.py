@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Any
 
-from elasticsearch import Elasticsearch
+from elasticsearch import AuthorizationException, Elasticsearch
 
 from verl_ingest import __version__
 from verl_ingest.catalog import fields, metrics
@@ -64,6 +64,16 @@ def write(client: Elasticsearch, rows: Sequence[Row]) -> None:
             client.cluster.put_component_template(name=row.template.name, body=row.template.body)
         else:
             client.indices.put_index_template(name=row.template.name, body=row.template.body)
+
+
+def require(client: Elasticsearch) -> None:
+    """Raise StoreError where `apply` has not been run: without the templates a first record would shape the fields."""
+    try:
+        ready = client.indices.exists_index_template(name="verl")
+    except AuthorizationException:  # who may only write may not look; whoever set up that role has applied too
+        return
+    if not ready:
+        raise StoreError("Elasticsearch is not prepared for the logs yet; run `verl-ingest apply` first.")
 
 
 def _on_server(client: Elasticsearch) -> dict[tuple[str, str], dict[str, Any]]:
