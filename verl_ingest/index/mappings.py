@@ -23,6 +23,7 @@ SAMPLES_PATTERN = "verl-samples-*"
 RECORDS_PATTERN = "verl-*,-verl-samples-*"
 
 MANAGED_BY = "verl-ingest"
+INDEX_TEMPLATE = "verl"
 KIT_COMPONENT = "verl@kit"
 CUSTOM_COMPONENT = "verl@custom"
 PRIORITY = 200
@@ -75,7 +76,7 @@ def templates(fields: Fields, metric_names: Iterable[str], *, documents_per_day:
     }
     return [
         Template("component_template", KIT_COMPONENT, signed(kit)),
-        _index_template("verl", RECORDS_PREFIX, PRIORITY, properties(fields, "records")),
+        _index_template(INDEX_TEMPLATE, RECORDS_PREFIX, PRIORITY, properties(fields, "records")),
         _index_template("verl-samples", SAMPLES_PREFIX, PRIORITY + 1, properties(fields, "samples")),
     ]
 

@@ -1,0 +1,50 @@
+"""What a load did, for the terminal."""
+
+from collections.abc import Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from verl_ingest.load.files import Found
+from verl_ingest.load.pipeline import Summary
+
+_NAMED = 5  # runs and ignored files that are named; the rest is counted
+
+
+def render(summary: Summary, found: Found) -> RenderableType:
+    """Return the summary: how many lines became what, and why any was flagged or dropped."""
+    runs = sorted({log.run_id for log in found.logs})
+    speed = summary.lines / summary.seconds if summary.seconds else 0
+    head = Text.assemble(
+        ("Loaded ", ""),
+        (f"{summary.lines:,} lines", "bold"),
+        f" of {summary.files} files of {_listed(runs)} in {summary.seconds:.1f} s ({speed:,.0f} lines/s)",
+    )
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row("documents", f"{summary.documents:,}", f"{summary.created:,} new, {summary.existing:,} there already")
+    table.add_row("flagged", f"{summary.flagged:,}", _counts(summary.flags))
+    table.add_row("dropped", f"{sum(summary.dropped.values()):,}", _counts(summary.dropped))
+    if summary.unfinished:
+        why = "last lines without a newline: left for the next load, or --final"
+        table.add_row("unfinished", f"{summary.unfinished:,}", why)
+    if found.ignored:
+        table.add_row("not read", f"{len(found.ignored):,}", f"no logs by name: {_names(found)}")
+    return Group(head, table)
+
+
+def _counts(reasons: Mapping[str, int]) -> str:
+    ordered = sorted(reasons.items(), key=lambda reason: (-reason[1], reason[0]))
+    return ", ".join(f"{name} {count:,}" for name, count in ordered)
+
+
+def _names(found: Found) -> str:
+    return _listed([path.name for path in found.ignored])
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
