@@ -22,6 +22,7 @@ from rich.progress import (
 
 from verl_ingest.errors import InputError, StoreError
 from verl_ingest.index import client
+from verl_ingest.index.apply import require
 from verl_ingest.index.mappings import ALL_PATTERN
 from verl_ingest.load import files, pipeline
 from verl_ingest.load.files import Found
@@ -52,7 +53,7 @@ def load_files(
     settings = _with_zone(context.obj, timezone)
     found = files.discover(paths, Normaliser(settings), run=run)
     with client.explained(settings), client.connect(settings) as server:
-        pipeline.require_templates(server)
+        require(server)
         with _progress(found, hidden=as_json) as progress:
             summary = pipeline.load(found.logs, server, settings, final=final, progress=progress)
         server.indices.refresh(index=ALL_PATTERN)

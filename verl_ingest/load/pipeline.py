@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from elasticsearch import AuthorizationException, Elasticsearch
+from elasticsearch import Elasticsearch
 
-from verl_ingest.errors import InputError, StoreError
-from verl_ingest.index.mappings import INDEX_TEMPLATE
+from verl_ingest.errors import InputError
 from verl_ingest.load.files import LogFile
 from verl_ingest.load.reader import Unfinished, read
 from verl_ingest.load.shipper import Shipper
@@ -50,16 +49,6 @@ class Summary:
         self.flagged += block.flagged
         self.flags.update(block.flags)
         self.dropped.update(block.dropped)
-
-
-def require_templates(client: Elasticsearch) -> None:
-    """Raise StoreError where the kit's index template is not there: fields would be guessed from the first document."""
-    try:
-        prepared = bool(client.indices.exists_index_template(name=INDEX_TEMPLATE))
-    except AuthorizationException:  # a writer need not be allowed to see templates
-        return
-    if not prepared:
-        raise StoreError("Elasticsearch has no index template of the kit yet; run `verl-ingest apply` first.")
 
 
 def load(
