@@ -51,36 +51,26 @@ def read(file: LogFile, *, final: bool) -> Iterator[Lines | Unfinished]:
 
 
 def _blocks(stream: BinaryIO, file: LogFile, *, final: bool) -> Iterator[Lines | Unfinished]:
-    offset, rest, first = 0, b"", True
+    offset, held, skipped = 0, b"", 0  # of the line begun last: where it is, its text, what was cut from it so far
+    first = True
     while chunk := stream.read(BLOCK_BYTES):
         if first and is_binary(chunk):
             raise InputError(f"{file.path}: this is a binary file, not a log; leave it out.")
         first = False
-        data = rest + chunk
+        if skipped:
+            end = chunk.find(b"\n") + 1
+            if not end:
+                skipped += len(chunk)
+                continue
+            yield Lines(held + b"\n", offset, len(held) + skipped + end)
+            offset, held, skipped, chunk = offset + len(held) + skipped + end, b"", 0, chunk[end:]
+        data = held + chunk
         end = data.rfind(b"\n") + 1
         if end:
             yield Lines(data[:end], offset, end)
-            offset, rest = offset + end, data[end:]
-        elif len(data) > LINE_BYTES:
-            skipped, rest = _skip_line(stream, len(data), final=final)
-            if skipped is None:
-                yield Unfinished(offset, len(data))
-                return
-            yield Lines(data[:LINE_BYTES] + b"\n", offset, skipped)
-            offset += skipped
-        else:
-            rest = data
-    if rest and final:
-        yield Lines(rest + b"\n", offset, len(rest))
-    elif rest:
-        yield Unfinished(offset, len(rest))
-
-
-def _skip_line(stream: BinaryIO, read: int, *, final: bool) -> tuple[int | None, bytes]:
-    """Read on to the end of a long line; return its whole length, None where it has no end, and what follows it."""
-    while chunk := stream.read(BLOCK_BYTES):
-        end = chunk.find(b"\n") + 1
-        if end:
-            return read + end, chunk[end:]
-        read += len(chunk)
-    return (read if final else None), b""
+        offset, held = offset + end, data[end:]
+        if len(held) > LINE_BYTES:
+            held, skipped = held[:LINE_BYTES], len(held) - LINE_BYTES
+    if held:
+        read = len(held) + skipped
+        yield Lines(held + b"\n", offset, read) if final else Unfinished(offset, read)
