@@ -36,7 +36,10 @@ def list_runs(
     most: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many runs.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """List the runs that logged last: state, newest step, age of the last record, golden six."""
+    """List runs: state, newest step, golden six.
+
+    The run that logged last comes first. A run is running, crashed, stalled, or ended (silent for a day).
+    """
     catalogue = metrics.load()
     with _store(context) as store:
         found = runs.newest(store, catalogue=catalogue, now=_now(), most=most)
@@ -61,7 +64,11 @@ def show_one_step(
     ] = baseline.WINDOW,
     as_json: Json = False,
 ) -> None:
-    """Tell what happened at a step: what is abnormal first, then metrics, ranks, errors, lines, samples."""
+    """Tell what happened at a step.
+
+    What is abnormal comes first, judged against the steps before and against the other ranks; then metrics, stages,
+    errors, log lines, samples.
+    """
     catalogue, now = metrics.load(), _now()
     with _store(context) as store, names.open_run(store, run_name) as run:
         number = names.find_step(run, step_name, catalogue=catalogue, now=now, window=window)
@@ -117,7 +124,10 @@ def show_logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines as they come.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show log lines, equal ones folded with counts; exits with 1 when none matches."""
+    """Show log lines of a run.
+
+    Equal ones are folded with counts. Exits with 1 when none matches.
+    """
     window = None if around is None else parse_duration(around)
     steps_ = None if steps is None else search.parse_steps(steps)
     with _store(context) as store:

@@ -83,11 +83,12 @@ def of_metrics(
     slow = _of_stragglers(stragglers)
     told = {name for finding in slow for name in finding.metrics}
     unique: dict[str, Judged] = {}
-    for metric in sorted(judged, key=_urgency):
+    for metric in sorted(judged, key=_spelling):
         if metric.key.name not in told and (metric.deviates or metric.outliers or metric.alarm):
             unique.setdefault(metric.quantity, metric)
-    bad = [metric for metric in unique.values() if metric.abnormal or metric.outliers or metric.alarm]
-    good = [metric for metric in unique.values() if metric not in bad and is_judged(metric.meaning)]
+    urgent = sorted(unique.values(), key=_urgency)
+    bad = [metric for metric in urgent if metric.is_bad]
+    good = [metric for metric in urgent if not metric.is_bad and is_judged(metric.meaning)]
     shown = [*bad, *(good if bad or slow else [])][: max(MOST_METRICS - len(told), 0)]
     steps = sorted({step for of_metric in levels.values() for step in of_metric})
     return [*slow, *(_of_metric(metric, steps) for metric in shown)]
@@ -172,7 +173,13 @@ def _drift(metric: Judged, alarm: Alarm) -> str:
     return f"{value} is {side} its alarm limit {number(limit)}; it was {first}"
 
 
+def _spelling(metric: Judged) -> tuple[bool, int]:
+    """Order spellings of one quantity, best first: what ranks logged, then as the catalogue has it."""
+    names = metric.meaning.names if metric.meaning else ()
+    return not metric.key.ranked, names.index(metric.key.name) if metric.key.name in names else 0
+
+
 def _urgency(metric: Judged) -> tuple[bool, float]:
     drift = metric.at_first.z(metric.pooled.mean) if metric.alarm else 0.0
     farthest = max(abs(z) for z in (metric.z or 0.0, drift, *(outlier.z for outlier in metric.outliers)))
-    return not (metric.abnormal or metric.outliers or metric.alarm), -farthest
+    return not metric.is_bad, -farthest

@@ -69,6 +69,11 @@ class Judged:
         return self.deviates and is_bad(self.z, self.meaning)
 
     @property
+    def is_bad(self) -> bool:
+        """Whether the step is abnormal for this metric."""
+        return self.abnormal or bool(self.outliers) or self.alarm is not None
+
+    @property
     def alarm(self) -> Alarm | None:
         """The catalogue's limit that the mean has drifted across, far from what it was in the first steps of the run.
 

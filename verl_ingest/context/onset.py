@@ -55,7 +55,7 @@ def _stands_out(
     at_first = {key: _between(of, first, min(first + window, at - window)) for key, of in levels.items()}
     judged = metrics.judge(values, before, at_first, {}, catalogue)
     return any(
-        metric.abnormal or metric.alarm or _ranks_part(before[metric.key].values(), levels[metric.key][at])
+        metric.is_bad or _ranks_part(before[metric.key].values(), levels[metric.key][at])
         for metric in judged
         if metrics.is_judged(metric.meaning)
     )

@@ -12,7 +12,7 @@ from verl_ingest.query.times import iso
 
 SAMPLE_SCORES = ("reward", "score")
 OPERATORS = ("<=", ">=", "==", "!=", "<", ">")
-CONDITION = re.compile(rf"\s*(?P<name>.+?)\s*(?P<operator>{'|'.join(OPERATORS)})\s*(?P<number>[^\s<>=!]+)\s*")
+CONDITION = re.compile(rf"\s*(?P<name>[^<>=!]+?)\s*(?P<operator>{'|'.join(OPERATORS)})\s*(?P<number>[^\s<>=!]+)\s*")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,63 @@
+"""Fixtures for what asks the store: the demo's run as the loader writes it, a writer for documents made by hand."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from elasticsearch import Elasticsearch, helpers
+
+from tests.documents import Document, index_of
+from verl_ingest.catalog import fields, metrics
+from verl_ingest.demo import logs
+from verl_ingest.index import mappings
+from verl_ingest.load import files, pipeline
+from verl_ingest.normalise.lua import Normaliser
+from verl_ingest.query.elastic import ElasticStore
+from verl_ingest.settings import Settings
+
+DEMO = "ask-demo"
+
+
+@pytest.fixture(scope="session")
+def templated(elasticsearch: Elasticsearch) -> Elasticsearch:
+    """The client of a server that has the kit's templates."""
+    for template in mappings.templates(fields.load(), metrics.load().explicit_names(), documents_per_day=1_000_000):
+        if template.kind == "component_template":
+            elasticsearch.cluster.put_component_template(name=template.name, **template.body)
+        else:
+            elasticsearch.indices.put_index_template(name=template.name, **template.body)
+    return elasticsearch
+
+
+@pytest.fixture(scope="session")
+def store(templated: Elasticsearch) -> ElasticStore:
+    return ElasticStore(templated)
+
+
+@pytest.fixture(scope="session")
+def demo(templated: Elasticsearch, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of the demo's run, loaded."""
+    folder = tmp_path_factory.mktemp("demo")
+    logs.write(folder)
+    settings = Settings()
+    found = files.discover([folder], Normaliser(settings), run=DEMO)
+    summary = pipeline.load(found.logs, templated, settings)
+    assert summary.complete
+    templated.indices.refresh(index=mappings.ALL_PATTERN)
+    return DEMO
+
+
+@pytest.fixture
+def write(templated: Elasticsearch) -> Iterator[Callable[[Iterable[Document]], None]]:
+    """Write documents into the indices of their days; they are removed after the test."""
+    written: list[tuple[str, str]] = []
+
+    def write_all(documents: Iterable[Document]) -> None:
+        actions = [
+            {"_index": index_of(document), "_id": document["event_id"], "_source": document} for document in documents
+        ]
+        helpers.bulk(templated, actions, refresh=True)
+        written.extend((action["_index"], action["_id"]) for action in actions)
+
+    yield write_all
+    actions = [{"_op_type": "delete", "_index": index, "_id": name} for index, name in written]
+    helpers.bulk(templated, actions, raise_on_error=False, refresh=True)

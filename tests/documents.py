@@ -1,0 +1,45 @@
+"""Documents made by hand, in the shape that the normaliser gives them."""
+
+import base64
+import itertools
+from typing import Any
+
+from verl_ingest.index import mappings
+from verl_ingest.query.times import iso
+
+START = 1_780_000_000_000  # 2026-05-28T20:26:40Z, in milliseconds
+Document = dict[str, Any]
+_numbers = itertools.count()
+
+
+def index_of(document: Document) -> str:
+    prefix = mappings.SAMPLES_PREFIX if document["kind"] == "sample" else mappings.RECORDS_PREFIX
+    return prefix + document["@timestamp"][:10].replace("-", ".")
+
+
+def record(run: str, at_s: float, **fields: Any) -> Document:
+    """Make a document of kind metric; `at_s` is in seconds since START, `host` and `pid` stand for their fields."""
+    number = next(_numbers)
+    document = {
+        "@timestamp": iso(START + at_s * 1_000),
+        "time_source": "record",
+        "run_id": run,
+        "kind": "metric",
+        "event_id": base64.urlsafe_b64encode(b"tested" + number.to_bytes(5, "big") + b"\0" * 4).decode(),
+    }
+    names = {"host": "host.name", "pid": "process.pid", "level": "log.level"}
+    document |= {names.get(name, name): value for name, value in fields.items() if value is not None}
+    if "step" in document:
+        document |= {"step_key": f"{run}|{document['step']}", "step_source": "record"}
+    return document
+
+
+def line(run: str, at_s: float, message: str, **fields: Any) -> Document:
+    """Make a document of kind log."""
+    return record(run, at_s, kind="log", message=message, **{"log.file.path": "console.log", **fields})
+
+
+def sample(run: str, at_s: float, step: int, score: float | None, **fields: Any) -> Document:
+    """Make a document of kind sample; fields go without their prefix."""
+    own = {f"sample.{name}": value for name, value in {"split": "train", "score": score, **fields}.items()}
+    return record(run, at_s, kind="sample", stage="rollout", step=step, **own)

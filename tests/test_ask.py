@@ -1,0 +1,157 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.documents import line, record, sample
+from verl_ingest import cli
+
+pytest_plugins = ["tests.demo_store"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def ask(elasticsearch_url: str, monkeypatch, capsys) -> Callable[..., Outcome]:
+    """Run the command line in this process."""
+    monkeypatch.setenv("ELASTICSEARCH_URL", elasticsearch_url)
+
+    def run(*words: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["verl-ingest", *words])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        return Outcome(exit_.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+def test_step_prints_the_context(ask, demo):
+    outcome = ask("step", demo, "128")
+    assert outcome.code == 0 and outcome.err == ""
+    assert "rank 3 alone drives it (0.0816)." in outcome.out.splitlines()[1]
+
+
+def test_step_prints_json_and_nothing_else(ask, demo):
+    outcome = ask("step", demo, "128", "--json")
+    body = json.loads(outcome.out)
+    assert outcome.err == ""
+    assert (body["run_id"], body["step"], body["attempt"]) == (demo, 128, 1)
+    assert list(body)[:6] == ["run_id", "step", "attempt", "attempts", "time", "summary"]
+
+
+@pytest.mark.parametrize(("word", "number"), [("last", 240), ("-1", 240), ("-41", 200), ("first-bad", 61)])
+def test_step_takes_names_and_counts_from_the_end(ask, demo, word, number):
+    assert json.loads(ask("step", demo, word, "--json").out)["step"] == number
+
+
+def test_step_takes_a_beginning_a_stage_a_rank_and_a_window(ask, demo):
+    body = json.loads(ask("step", demo[:-1], "128", "--stage", "reward", "--rank", "3", "--window", "20", "--json").out)
+    assert {metric["stage"] for metric in body["metrics"]} == {"reward"}
+    assert {metric["previous"]["steps"] for metric in body["metrics"]} == {20}
+    assert body["ranks"] == [3]
+    assert "rank 3" in ask("step", demo, "128", "--rank", "3").out.splitlines()[3]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["step", "ask-dem0", "1"], "error: There is no run 'ask-dem0'; did you mean ask-demo"),
+        (["step", "ask-demo", "500"], "error: Run 'ask-demo' has no step 500; the nearest is 240."),
+        (["step", "ask-demo", "x"], "error: 'x' is not a step;"),
+        (["step", "ask-demo", "9", "--rank", "77"], "error: Step 9 of run 'ask-demo' has no rank 77;"),
+        (["share", "reward", "--run", "ask-demo"], "error: 'reward' is not a condition;"),
+        (["share", "reward < 1", "--run", "ask-demo"], "error: No sample of run 'ask-demo' has a score from"),
+        (["share", "reward < 1", "--last", "long"], "error: 'long' is not a duration;"),
+        (["share", "reward < 1", "--until", "noon"], "error: 'noon' is not a time;"),
+        (["logs", "ask-demo", "--level", "loud"], "error: 'loud' is not a level;"),
+        (["logs", "ask-demo", "--grep", "no such text"], "No line of run ask-demo matches."),
+    ],
+)
+def test_what_cannot_be_answered_is_one_sentence_and_exit_1(ask, demo, words, message):
+    outcome = ask(*words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith(message) and outcome.err.count("\n") == 1
+
+
+def test_a_server_that_is_down_is_one_sentence(ask, monkeypatch):
+    monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
+    outcome = ask("runs")
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: Elasticsearch at http://127.0.0.1:9 can't be reached")
+
+
+def test_runs_lists_runs(ask, demo):
+    assert any(row.split()[:3] == [demo, "ended", "240"] for row in ask("runs").out.splitlines())
+    entries = json.loads(ask("runs", "--json", "--limit", "1000").out)
+    assert [entry["state"] for entry in entries if entry["run_id"] == demo] == ["ended"]
+    assert len(json.loads(ask("runs", "--json", "--limit", "1").out)) == 1
+
+
+def test_share_counts_back_from_the_last_record_of_a_run(ask, demo):
+    outcome = ask("share", "kl_divergence > 0.05", "--last", "10m", "--run", demo)
+    assert outcome.out == (
+        "100 % of 328 records have kl_divergence > 0.05: 328. "
+        "Window of run ask-demo: 2026-03-01T16:44:54 to 2026-03-01T16:54:54 UTC.\n"
+    )
+    before = json.loads(
+        ask("share", "kl_ref > 0.05", "--last", "5m", "--until", "2026-03-01T16:20:00", "--run", demo, "--json").out
+    )
+    assert (before["hits"], before["n"]) == (0, 200)
+    assert before["window"]["since"] == "2026-03-01T16:15:00.000Z"
+
+
+def test_share_of_samples_over_all_runs(ask, write):
+    write(sample(f"share-{n % 2}", n, 1, n / 10) for n in range(10))
+    outcome = ask("share", "reward < 0.45", "--last", "1m", "--until", "2026-05-28T20:27:40Z", "--json")
+    assert (json.loads(outcome.out)["hits"], json.loads(outcome.out)["n"]) == (5, 10)
+
+
+def test_logs_are_folded_and_whole(ask, write):
+    long = "x" * 150
+    write(
+        [
+            *(line("printed", n, "Zero gradients", level="warning", rank=n) for n in range(3)),
+            line("printed", 5, long, level="error"),
+            line("printed", 6, "fine", level="info"),
+        ]
+    )
+    outcome = ask("logs", "printed")
+    assert outcome.out.splitlines() == [
+        "20:26:40.000 WARNING ranks 0\u20132 Zero gradients  x3, last 20:26:42",
+        f"20:26:45.000 ERROR            {long}",
+        "20:26:46.000 INFO             fine",
+    ]
+    assert ask("logs", "printed", "--level", "error").out.splitlines() == outcome.out.splitlines()[1:2]
+    entries = [json.loads(row) for row in ask("logs", "printed", "--rank", "1", "--json").out.splitlines()]
+    assert [(entry["message"], entry["count"]) for entry in entries] == [("Zero gradients", 1)]
+
+
+def test_logs_follow_what_comes(elasticsearch_url, write):
+    write([line("followed", 1, "old"), record("followed", 1, step=1)])
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from verl_ingest.cli import main; main()", "logs", "followed", "-f"],
+        env={**os.environ, "ELASTICSEARCH_URL": elasticsearch_url},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = threading.Timer(60, process.kill)
+    deadline.start()
+    try:
+        assert process.stdout.readline().endswith("old\n")
+        write([line("followed", 2, "new"), line("followed", 3, "newer")])
+        assert process.stdout.readline().endswith("new\n")
+        assert process.stdout.readline().endswith("newer\n")
+    finally:
+        deadline.cancel()
+        process.terminate()
+        process.wait()

@@ -1,0 +1,394 @@
+import statistics
+
+import pytest
+
+from tests.documents import START, Document, line, record, sample
+from verl_ingest.catalog import metrics
+from verl_ingest.context import attempts, narrow, pooling, step
+from verl_ingest.errors import NotFound
+from verl_ingest.query.store import Key
+from verl_ingest.query.times import iso, milliseconds
+
+pytest_plugins = ["tests.demo_store"]
+
+LONG_AFTER = START + 10 * 365 * 86_400_000
+CATALOGUE = metrics.load()
+
+
+@pytest.fixture
+def context_of(store):
+    def assemble(run_id: str, number: int, *, now: int = LONG_AFTER, window: int = 50) -> step.StepContext:
+        with store.open(run_id) as run:
+            return step.assemble(run, number, catalogue=CATALOGUE, now=now, window=window)
+
+    return assemble
+
+
+def run_of(
+    name: str, steps: int, *, ranks: int = 4, every: float = 10, first: int = 1, seed: float = 0.0
+) -> list[Document]:
+    """A healthy run: two stages, values that vary a little and differ a little between ranks."""
+    return [
+        record(
+            name,
+            every * number + 4 * place,
+            step=number,
+            rank=rank,
+            stage=stage,
+            host=f"node-{rank // 2}",
+            pid=100 + rank,
+            metrics={metric: value + 0.01 * ((7 * number + 3 * rank + seed) % 5)},
+        )
+        for number in range(first, first + steps)
+        for rank in range(ranks)
+        for place, (stage, metric, value) in enumerate(
+            [("rollout", "rollout/latency_ms", 3.0), ("reward", "kl_divergence", 0.1)]
+        )
+    ]
+
+
+def replaced(documents: list[Document], where: dict, **changes) -> list[Document]:
+    return [
+        document | changes if all(document.get(name) == value for name, value in where.items()) else document
+        for document in documents
+    ]
+
+
+def metric_of(body: dict, name: str) -> dict:
+    return next(metric for metric in body["metrics"] if metric["name"] == name)
+
+
+# The demo's planted faults
+
+
+def test_the_spike_of_one_rank_is_named_first(context_of, demo):
+    body = context_of(demo, 128).body
+    first = body["summary"][0]
+    assert first.startswith("KL 0.0204 nats is 4.") and "sigma above steps 78\u2013127" in first
+    assert first.endswith("rank 3 alone drives it (0.0816).")
+    assert metric_of(body, "kl_divergence")["worst_rank"] == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (61, ["The step took 57 s"]),
+        (88, ["critic_loss 0.491 is over 100 sigma above"]),
+        (137, ["reward_mean of rank 5 is NaN."]),
+        *(
+            (number, ["rollout/latency_ms", "sigma above", "gpu/utilization_pct", "below"])
+            for number in range(160, 166)
+        ),
+        *((number, ["Rank 6 (train-node-02) is a straggler"]) for number in range(170, 181)),
+        *((number, ["rollout/empty_response_ratio"]) for number in range(190, 194)),
+        (201, ["KL", "above its alarm limit 0.05", "Attempt 1 logged this step before", "without rank 7"]),
+        (240, ["entropy", "below its alarm limit 1.2", "reward_mean"]),
+    ],
+)
+def test_planted_faults_are_named(context_of, demo, number, words):
+    summary = " ".join(context_of(demo, number).body["summary"])
+    assert [word for word in words if word not in summary] == []
+
+
+@pytest.mark.parametrize("number", [50, 100])
+def test_a_healthy_step_is_normal(context_of, demo, number):
+    context = context_of(demo, number)
+    assert context.findings == ()
+    assert context.body["summary"] == [
+        f"Step {number} is normal: 23 metrics on 8 ranks are as in the {min(number - 1, 50)} steps before."
+    ]
+
+
+def test_healthy_steps_are_normal(context_of, demo):
+    """At least 95 of 100 steps without a planted fault."""
+    healthy = set(range(20, 151)) - {61, 88, 128, 137}
+    abnormal = [number for number in healthy if context_of(demo, number).findings]
+    assert len(abnormal) <= 0.05 * len(healthy)
+
+
+def test_a_resumed_step_is_that_of_the_newest_attempt(context_of, demo):
+    body = context_of(demo, 203).body
+    assert body["attempt"] == 2
+    assert body["ranks"] == list(range(8))
+    assert body["missing_ranks"] == {}
+    first, second = body["attempts"]
+    assert (first["attempt"], second["attempt"]) == (1, 2)
+    assert first["last"] < second["first"]
+    assert set(first["metrics"]) == {"kl_divergence", "entropy", "reward_mean", "adv_mean", "adv_std", "clip_fraction"}
+    assert first["metrics"] != second["metrics"]
+    assert body["completeness"] | {"age_s": 0} == {"expected": 94, "found": 94, "flagged": 0, "age_s": 0}
+
+
+def test_the_clock_of_the_second_node_is_ahead(context_of, demo):
+    assert context_of(demo, 50).body["clock_skew"] == {"train-node-02": 0.35}
+
+
+def test_the_bad_host_stands_beside_the_others(context_of, demo):
+    resources = context_of(demo, 175).body["resources"]
+    assert (resources["host"], resources["hosts"]) == ("train-node-02", 2)
+    assert resources["metrics"]["gpu/utilization_pct"].keys() == {"unit", "value", "median"}
+
+
+def test_the_baseline_is_what_the_records_of_the_steps_before_give(store, context_of, demo):
+    """Across a resume, too: steps 156 to 199 of the first attempt, 200 to 205 of the second."""
+    with store.open(demo) as run:
+        known = attempts.find(run, run.records(206))
+        means: dict[Key, list[float]] = {}
+        for number in range(156, 206):
+            parts = attempts.part(run.records(number), known)
+            for key, values in pooling.last_values(parts[max(parts)]).items():
+                means.setdefault(key, []).append(pooling.pool(values, "either").mean)
+    for metric in context_of(demo, 206).body["metrics"]:
+        before = means[Key(metric["name"], metric["stage"], True)]
+        median = statistics.median(before)
+        assert metric["previous"]["steps"] == 50
+        assert metric["previous"]["mean"] == pytest.approx(statistics.fmean(before))
+        assert metric["previous"]["median"] == pytest.approx(median)
+        assert metric["previous"]["mad"] == pytest.approx(statistics.median(abs(value - median) for value in before))
+
+
+def test_the_whole_shape(context_of, demo):
+    body = context_of(demo, 137).body
+    assert list(body) == [
+        *("run_id", "step", "attempt", "attempts", "time", "summary", "stages", "ranks", "missing_ranks", "metrics"),
+        *("nonfinite", "errors", "logs", "samples", "anomalies", "stragglers", "clock_skew", "resources"),
+        *("completeness", "links"),
+    ]
+    assert body["time"] == {"first": "2026-03-01T16:28:00.000000316Z", "last": "2026-03-01T16:28:06.849999897Z"}
+    assert list(metric_of(body, "kl_divergence")) == [
+        *("name", "stage", "unit", "mean", "std", "min", "max", "n", "weight", "worst_rank", "values", "previous")
+    ]
+    assert list(metric_of(body, "kl_divergence")["previous"]) == ["steps", "mean", "median", "mad", "z"]
+    assert body["nonfinite"] == [{"metric": "reward_mean", "rank": 5, "stage": "reward", "kind": "nan"}]
+    assert metric_of(body, "reward_mean")["n"] == 7
+    assert body["completeness"]["flagged"] == 1
+    assert body["links"] == {"page": None, "kibana": None, "grafana": None}
+    durations = {stage["stage"]: stage["metric"] for stage in body["stages"]}
+    assert list(durations) == ["rollout", "reward", "critic", "actor", "trainer", "system"]
+    assert durations["rollout"] == "rollout/latency_ms" and durations["reward"] is None
+
+
+# Cases the demo does not have
+
+
+def test_a_step_that_is_not_there(context_of, demo):
+    with pytest.raises(NotFound, match="Run 'ask-demo' has no step 500; the nearest is 240"):
+        context_of(demo, 500)
+
+
+def test_too_little_history_is_said(context_of, write):
+    write(run_of("young", 5))
+    body = context_of("young", 5).body
+    assert body["summary"] == ["Nothing stands out, but only 4 steps before it are there to judge by (10 are needed)."]
+    assert metric_of(body, "kl_divergence")["previous"]["z"] is None
+    assert metric_of(body, "kl_divergence")["previous"]["steps"] == 4
+    assert metric_of(context_of("young", 1).body, "kl_divergence")["previous"] == {
+        "steps": 0, "mean": None, "median": None, "mad": None, "z": None,
+    }  # fmt: skip
+
+
+def test_a_silent_rank_is_missing_in_each_of_its_stages(context_of, write):
+    write([document for document in run_of("silent", 15) if not (document["step"] == 15 and document["rank"] == 2)])
+    body = context_of("silent", 15).body
+    assert body["missing_ranks"] == {"reward": [2], "rollout": [2]}
+    assert body["summary"][0] == "Rank 2 is missing in reward and rollout; seen in the steps before."
+
+
+def test_a_stage_that_logs_every_few_steps_misses_nobody(context_of, write):
+    rare = [
+        record("rare", 10 * number, step=number, rank=rank, stage="system", metrics={"gpu/utilization_pct": 80.0})
+        for number in range(5, 15, 5)
+        for rank in range(4)
+    ]
+    write([*run_of("rare", 16), *rare])
+    assert context_of("rare", 16).body["missing_ranks"] == {}
+
+
+def test_a_step_in_progress_misses_nobody_yet(context_of, write):
+    write([document for document in run_of("running", 15) if not (document["step"] == 15 and document["rank"] == 2)])
+    body = context_of("running", 15, now=START + 160_000).body
+    assert body["missing_ranks"] == {}
+    assert body["summary"][-1] == "The step may still be in progress: its last record is 6 s old."
+    earlier = context_of("running", 14, now=START + 160_000).body
+    assert "progress" not in " ".join(earlier["summary"])
+
+
+def test_half_a_step_is_said_to_be_incomplete(context_of, write):
+    """Every rank is there, each with one of its usual three records a stage."""
+    documents = [
+        record("half", 10 * number + part, step=number, rank=rank, stage="actor", metrics={f"m{part}": 1.0 + rank})
+        for number in range(1, 16)
+        for rank in range(4)
+        for part in range(1 if number == 15 else 3)
+    ]
+    write(documents)
+    body = context_of("half", 15).body
+    assert (body["completeness"]["found"], body["completeness"]["expected"]) == (4, 12)
+    assert "Only 4 metric records of the step are here; the steps before had 12." in body["summary"]
+
+
+def test_an_earlier_attempt_does_not_leak_into_the_baseline(context_of, write):
+    old = [document | {"metrics": {"loss": 100.0}} for document in run_of("leak", 20)]
+    new = [
+        document | {"metrics": {"loss": 1.0}, "process.pid": 900 + document["rank"]}
+        for document in run_of("leak", 15, every=10)
+    ]
+    later = [document | {"@timestamp": document["@timestamp"].replace("T20:", "T22:")} for document in new]
+    write([*old, *later])
+    body = context_of("leak", 15).body
+    assert (body["attempt"], [attempt["attempt"] for attempt in body["attempts"]]) == (2, [1, 2])
+    assert {metric["previous"]["median"] for metric in body["metrics"]} == {1.0}
+    assert context_of("leak", 18).body["attempt"] == 1
+
+
+def test_the_last_value_of_a_rank_counts_and_ranks_are_weighted(context_of, write):
+    write(
+        [
+            record("weights", 1, step=1, rank=0, stage="reward", weight=100, metrics={"acc": 0.1}),
+            record("weights", 2, step=1, rank=0, stage="reward", weight=100, metrics={"acc": 0.8}),
+            record("weights", 3, step=1, rank=1, stage="reward", weight=200, metrics={"acc": 0.6}),
+        ]
+    )
+    metric = metric_of(context_of("weights", 1).body, "acc")
+    assert (metric["mean"], metric["weight"], metric["n"]) == (pytest.approx(2 / 3), 300, 2)
+    assert (metric["min"], metric["max"], metric["values"]) == (0.6, 0.8, {"0": 0.8, "1": 0.6})
+
+
+def test_a_straggler_needs_no_history(context_of, write):
+    write(
+        record(
+            "lerobot",
+            1,
+            step=1,
+            rank=rank,
+            stage="trainer",
+            metrics={"timing_s/step": 41.0 if rank == 3 else 12.0 + rank / 100},
+        )
+        for rank in range(8)
+    )
+    body = context_of("lerobot", 1).body
+    assert body["summary"][0] == "Rank 3 is a straggler: timing_s/step 41 s is 3.4 times the other ranks'."
+    [straggler] = body["stragglers"]
+    assert (straggler["rank"], straggler["duration_s"]) == (3, 41.0)
+
+
+def test_the_first_error_is_the_first_by_true_time(context_of, write):
+    """The clock of node-1 is 2 s ahead, so its error is the first although its stamp is the later one."""
+    documents = [
+        document | {"@timestamp": shifted(document, 2 if document["host.name"] == "node-1" else 0)}
+        for document in run_of("errors", 12)
+    ]
+    oom = {"error.type": "torch.OutOfMemoryError", "error.message": "CUDA out of memory", "error.fingerprint": "a"}
+    nccl = {"error.type": "RuntimeError", "error.message": "NCCL error", "error.fingerprint": "b"}
+    write(
+        [
+            *documents,
+            line("errors", 126.5, "", step=12, rank=3, host="node-1", **oom, **{"error.stack_trace": "Traceback\n  x"}),
+            *(line("errors", 125 + rank / 10, "", step=12, rank=rank, host="node-0", **nccl) for rank in (0, 1)),
+            line("errors", 124, "Saving", step=12, level="info"),
+            line("errors", 124, "Careful", step=12, level="warning", rank=1),
+            line("errors", 125, "Careful", step=12, level="warning", rank=2),
+        ]
+    )
+    body = context_of("errors", 12).body
+    assert body["clock_skew"] == {"node-1": 2.0}
+    assert [(error["type"], error["count"], error["ranks"]) for error in body["errors"]] == [
+        ("torch.OutOfMemoryError", 1, [3]),
+        ("RuntimeError", 2, [0, 1]),
+    ]
+    assert body["errors"][0]["stack_trace"] == "Traceback\n  x"
+    assert body["summary"][0] == (
+        "First error on rank 3: torch.OutOfMemoryError: CUDA out of memory (2 more errors after it)."
+    )
+    assert [(entry["message"], entry["count"], entry["ranks"]) for entry in body["logs"]] == [
+        ("Saving", 1, []),
+        ("Careful", 2, [1, 2]),
+    ]
+
+
+def shifted(document: Document, by_s: float) -> str:
+    return iso(milliseconds(document) + by_s * 1_000)
+
+
+def test_the_lowest_scores_of_the_newest_attempt(context_of, write):
+    old, new = run_of("scores", 3), run_of("scores", 3)
+    later = [document | {"process.pid": 7, "@timestamp": shifted(document, 1_000)} for document in new]
+    write(
+        [
+            *old,
+            *later,
+            sample("scores", 35, 3, -9.0, output="old"),
+            *(sample("scores", 1_035, 3, score / 10, output="x" * 5_000, uid=str(score)) for score in range(9)),
+        ]
+    )
+    samples = context_of("scores", 3).body["samples"]
+    assert [entry["score"] for entry in samples] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert set(samples[0]) == {"split", "score", "output", "uid"}
+    assert len(samples[0]["output"]) == step.SAMPLE_TEXT
+
+
+def test_a_run_of_samples_alone_has_steps(context_of, write):
+    write([sample("samples-only", 1, 4, 0.5)])
+    body = context_of("samples-only", 4).body
+    assert (body["metrics"], len(body["samples"]), body["time"]) == ([], 1, {"first": None, "last": None})
+
+
+@pytest.mark.parametrize("kind", ["nan", "inf", "-inf", "null"])
+def test_the_kind_of_a_value_that_is_not_finite(context_of, write, kind):
+    run = f"nonfinite{kind}"
+    write([record(run, 1, step=1, rank=1, stage="actor", nonfinite=["loss"], flags=["truncated", f"{kind}:loss"])])
+    body = context_of(run, 1).body
+    assert body["nonfinite"] == [{"metric": "loss", "rank": 1, "stage": "actor", "kind": kind}]
+    assert body["summary"][0].startswith("loss of rank 1 is ")
+
+
+def test_two_spellings_of_one_quantity_are_called_abnormal_once(context_of, write):
+    console = [
+        record("spelt", 10 * number + 5, step=number, stage="trainer", metrics={"KL": 0.5 if number == 30 else 0.1})
+        for number in range(1, 31)
+    ]
+    ranks = replaced(run_of("spelt", 30), {"step": 30, "stage": "reward"}, metrics={"kl_divergence": 0.5})
+    write([*console, *ranks])
+    context = context_of("spelt", 30)
+    assert [finding.metrics for finding in context.findings] == [("kl_divergence",)]
+    assert metric_of(context.body, "KL")["previous"]["z"] > 5
+
+
+def test_at_most_five_metrics_are_called_abnormal(context_of, write):
+    names = [f"odd_{number}" for number in range(9)]
+    write(
+        record(
+            "many", 10 * number, step=number, rank=0, stage="actor",
+            metrics=dict.fromkeys(names, (50.0 if number == 30 else 1.0) + number % 3),
+        )
+        for number in range(1, 31)
+    )  # fmt: skip
+    context = context_of("many", 30)
+    assert len({name for finding in context.findings for name in finding.metrics}) == 5
+    assert all(metric["previous"]["z"] > 5 for metric in context.body["metrics"])
+
+
+def test_a_deviation_to_the_good_side_alone_is_normal(context_of, write):
+    write(replaced(run_of("faster", 30), {"step": 30, "stage": "rollout"}, metrics={"rollout/latency_ms": 0.5}))
+    context = context_of("faster", 30)
+    assert context.findings == ()
+    assert metric_of(context.body, "rollout/latency_ms")["previous"]["z"] < -5
+
+
+def test_a_shorter_window_looks_at_fewer_steps(context_of, demo):
+    assert metric_of(context_of(demo, 128, window=20).body, "kl_divergence")["previous"]["steps"] == 20
+
+
+def test_a_context_can_be_narrowed(context_of, demo):
+    context = context_of(demo, 175)
+    actor = narrow.to_stage(context, "actor").body
+    assert {metric["stage"] for metric in actor["metrics"]} == {"actor"}
+    assert [stage["stage"] for stage in actor["stages"]] == ["actor"]
+    assert [straggler["stage"] for straggler in actor["stragglers"]] == ["actor"]
+    three = narrow.to_rank(context, 3).body
+    assert (three["ranks"], three["stragglers"]) == ([3], [])
+    assert {tuple(metric["values"]) for metric in three["metrics"]} == {("3",)}
+    with pytest.raises(NotFound, match="no stage 'actr'; it has rollout, reward, critic"):
+        narrow.to_stage(context, "actr")
+    with pytest.raises(NotFound, match="no rank 9; it has 0, 1, 2"):
+        narrow.to_rank(context, 9)

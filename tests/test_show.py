@@ -1,0 +1,132 @@
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from tests.documents import line, record, sample
+from verl_ingest.catalog import metrics
+from verl_ingest.context import lines, runs, step
+from verl_ingest.query.store import RunRow
+from verl_ingest.show import lines as show_lines
+from verl_ingest.show import runs as show_runs
+from verl_ingest.show import step as show_step
+
+pytest_plugins = ["tests.demo_store"]
+
+CATALOGUE = metrics.load()
+HOSTILE = "[red]r[/red] [link=x] 'a' \\"
+
+
+def printed(renderable, *, width: int = 100, colour: bool = False) -> str:
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        highlight=False,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+    )
+    console.print(renderable, soft_wrap=False)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def shown(store):
+    def show(run_id: str, number: int, *, width: int = 100, rank: int | None = None, colour: bool = False) -> str:
+        with store.open(run_id) as run:
+            context = step.assemble(run, number, catalogue=CATALOGUE, now=2 * 10**12, window=50)
+        return printed(show_step.render(context, CATALOGUE, width=width, rank=rank), width=width, colour=colour)
+
+    return show
+
+
+@pytest.mark.parametrize("width", [100, 80, 60])
+@pytest.mark.parametrize("number", [1, 50, 128, 137, 160, 175, 203])
+def test_a_step_fits_the_width_and_the_screen(shown, demo, number, width):
+    text = shown(demo, number, width=width)
+    assert max(len(row) for row in text.splitlines()) <= width
+    assert len(text.splitlines()) <= 45
+
+
+def test_what_is_abnormal_comes_first(shown, demo):
+    rows = shown(demo, 128).splitlines()
+    assert rows[0].startswith("ask-demo \u00b7 step 128 \u00b7 attempt 1") and rows[0].endswith("abnormal")
+    assert rows[1].startswith("!  KL 0.0204 nats is")
+    assert rows[4].startswith("kl_divergence ")
+    assert shown(demo, 50).splitlines()[0].endswith("ranks 0\u20137 \u00b7 normal")
+
+
+def test_the_golden_six_are_always_there(shown, demo):
+    for name in ("kl_divergence", "entropy", "reward_mean", "adv_mean", "adv_std", "clip_fraction"):
+        assert name in shown(demo, 175)
+
+
+def test_numbers_are_aligned_to_the_right(shown, demo):
+    rows = [row for row in shown(demo, 50).splitlines() if re.match(r"metric|kl_divergence|entropy|reward_mean", row)]
+    assert len(rows) == 4
+    assert len({re.match(r"\S+ +\S+", row).end() for row in rows}) == 1
+
+
+def test_earlier_attempts_resources_and_a_rank_have_their_place(shown, demo):
+    assert re.search(r"attempt +last record .*\n +1 .*\n +2 ", shown(demo, 203))
+    assert re.search(r"resources +train-node-02 +median of 2 hosts", shown(demo, 175))
+    assert re.search(r"metric +rank 3 +mean", shown(demo, 50, rank=3))
+    assert "clock of train-node-02 +0.35 s" in shown(demo, 50)
+
+
+def test_errors_lines_and_samples(shown, write):
+    stack = "Traceback (most recent call last):\n" + "\n".join(f"  frame {n}" for n in range(9)) + "\nE: [bold]m"
+    write(
+        [
+            record("shown", 1, step=1, rank=0, stage="actor", metrics={"loss": 1.0, HOSTILE: 2.0}),
+            line(
+                "shown",
+                2,
+                "",
+                step=1,
+                rank=0,
+                **{"error.type": "E", "error.message": "[bold]m", "error.stack_trace": stack},
+            ),
+            line("shown", 3, HOSTILE, step=1, level="warning"),
+            line("shown", 3, "quiet", step=1, level="info"),
+            sample("shown", 4, 1, 0.0, output=""),
+            sample("shown", 4, 1, 0.1, output=HOSTILE + "\nsecond line"),
+            sample("shown", 4, 1, 0.2),
+        ]
+    )
+    text = shown("shown", 1)
+    assert "E: [bold]m" in text and "frame 8" in text and "frame 2" not in text
+    assert text.count(HOSTILE) == 3
+    assert "second line" not in text and "(empty)" in text and "(text not kept)" in text
+    assert "1 more lines: verl-ingest logs shown --steps 1" in text
+
+
+def test_a_step_of_samples_alone_is_shown(shown, write):
+    write([sample("shown-samples", 4, 1, 0.5, output="x")])
+    assert shown("shown-samples", 1).startswith("shown-samples \u00b7 step 1 \u00b7 attempt 1 \u00b7 normal")
+
+
+def test_a_folded_line_is_one_line_however_long():
+    folds = lines.fold([line("r", n, "x" * 300, level="warning", rank=n, host="node-1") for n in (0, 1)])
+    text = show_lines.render(folds[0].entry()).plain
+    assert text == f"20:26:40.000 WARNING ranks 0\u20131 {'x' * 300}  x2, last 20:26:41"
+
+
+def test_colours_only_where_there_is_a_terminal(shown, demo):
+    assert "\x1b[" not in shown(demo, 128)
+    assert "\x1b[1;31mabnormal" in shown(demo, 128, colour=True)
+
+
+@pytest.mark.parametrize("width", [100, 60])
+def test_runs_fit_the_width(width):
+    row = RunRow(HOSTILE, 1, 0, 0, 240, None)
+    golden = {metric.name: 0.123456 for metric in CATALOGUE.golden}
+    found = [
+        runs.Run(row, "crashed", 3_725.0, golden),
+        runs.Run(RunRow("x" * 70, 1, 0, 0, None, None), "ended", 9e7, {}),
+    ]
+    text = printed(show_runs.render(found, CATALOGUE, width=width), width=width)
+    assert max(len(row) for row in text.splitlines()) <= width
+    assert "1 h 2 min ago" in text and "crashed" in text
+    assert ("0.123" in text) == (width == 100)
+    assert "".join(text.split()).count("x") >= 60
