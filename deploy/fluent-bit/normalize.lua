@@ -6,6 +6,8 @@
 --   normalize_json.lua     reading and writing JSON
 --   normalize_record.lua   rank JSONL: long, wide, event and message lines
 --   normalize_verl.lua     verl's file logger and rollout dumps
+--   normalize_console.lua  console lines, with its own parts and normalize_traceback.lua
+--   normalize_noise.lua    rules that leave out log lines
 --   normalize_document.lua the document being built, with its limits and flags
 --   normalize_time.lua, normalize_id.lua, normalize_text.lua
 local folder = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
@@ -23,9 +25,14 @@ local document = part("normalize_document", text, id, json)
 local read_record = part("normalize_record", document, time, json, settings)
 local verl = part("normalize_verl", document, json, id, text, settings)
 
+local noise = part("normalize_noise", id, settings)
+local console = part("normalize_console", document, id, json, text, time, settings, noise, part)
+
 local LINE_BYTES = settings.line_bytes -- the agent's buffer_max_size; it hands over one byte less
 
+-- Read the object of a line; return seconds, nanoseconds where it has a time.
 local function read_object(file, object)
+  local seconds, nanos
   local layout = object.layout
   local is_sample = layout and layout.is_sample
   if is_sample == nil then
@@ -37,15 +44,17 @@ local function read_object(file, object)
   elseif verl.is_logger(object) then
     verl.read_logger(object)
   else
-    return read_record(object)
+    seconds, nanos = read_record(object)
   end
-end
-
-local function keep_repeated(repeated)
-  for _, pair in ipairs(repeated) do
-    document.flag("duplicate_key", pair[1])
-    document.extra(pair[1], pair[2])
+  if object.repeated then
+    for _, pair in ipairs(object.repeated) do
+      document.flag("duplicate_key", pair[1])
+      document.extra(pair[1], pair[2])
+    end
   end
+  if object.half_pair then document.flag("bad_utf8") end
+  if seconds then document.field("time_source", "record") end
+  return seconds, nanos
 end
 
 -- Say where a line stands that is more than numbers.
@@ -54,8 +63,17 @@ local function locate(file, offset)
   document.field("log.offset", offset)
 end
 
--- Return document, seconds, nanoseconds of a line; seconds are nil where the line has no time.
-local function to_document(file, line, offset)
+-- Give the line in hand its run and its id.
+local function identify(file, line, offset)
+  local run_id = document.run(file.run_id or document.run_of_record() or settings.run or file.folder)
+  local event_id = source.event_id(file, run_id, offset, line)
+  document.field("event_id", event_id)
+  return event_id
+end
+
+-- Return document, seconds, nanoseconds of a line, seconds are nil where the line has no time; or nil and the rule that
+-- drops it. now: seconds of the reading time.
+local function to_document(file, line, offset, now)
   local doc = document.start("metric")
   local cut = #line >= LINE_BYTES - 1
   if cut then document.flag("truncated", "line") end
@@ -65,15 +83,17 @@ local function to_document(file, line, offset)
     clean = clean:sub(4)
     document.flag("control_characters")
   end
-  local object = not cut and json.read(clean, file.layouts)
-  local seconds, nanos
-  if object then
-    seconds, nanos = read_object(file, object)
-    if object.repeated then keep_repeated(object.repeated) end
-    if object.half_pair then document.flag("bad_utf8") end
+  local object, rule, seconds, nanos
+  if file.is_console then
+    rule, seconds, nanos = console.read(file, clean, offset, now, function() return identify(file, line, offset) end,
+      read_object)
+    if rule then return nil, rule end
+  else
+    object = not cut and json.read(clean, file.layouts)
+    if object then seconds, nanos = read_object(file, object) end
   end
   if doc.kind == "metric" and not document.has_values() and not doc.metric_name then
-    if object then
+    if object or file.is_console then
       document.kind("log")
     else
       document.kind("unparsed")
@@ -83,9 +103,13 @@ local function to_document(file, line, offset)
   end
   doc.stage = doc.stage or file.stage
   doc.rank = doc.rank or file.rank
-  if doc.kind ~= "metric" and doc.kind ~= "sample" then locate(file, offset) end
-  local run_id = document.run(file.run_id or document.run_of_record() or settings.run or file.folder)
-  doc.event_id = source.event_id(file, run_id, offset, line)
+  doc.attempt = doc.attempt or file.attempt
+  if doc.message or (doc.kind ~= "metric" and doc.kind ~= "sample") then locate(file, offset) end
+  local event_id = doc.event_id or identify(file, line, offset)
+  if noise.any and doc.kind == "log" and not file.is_console then
+    rule = noise.rule(doc["log.level"], doc["log.logger"], doc.message, event_id)
+    if rule then return nil, rule end
+  end
   return document.finish(), seconds, nanos
 end
 
@@ -96,19 +120,15 @@ local function to_failure(file, line, offset, reason)
   document.message((text.utf8(line)))
   document.extra("reason", reason)
   locate(file, offset)
-  local run_id = document.run(file.run_id or settings.run or file.folder)
-  doc.event_id = source.event_id(file, run_id, offset, line)
+  identify(file, line, offset)
   return document.finish()
 end
 
 -- Return document, seconds, nanoseconds; or nil and the rule that drops the line.
-local function read_line(file, line, offset)
+local function read_line(file, line, offset, now)
   if not line:find("[^%s%z]") then return nil, "empty" end
-  local ok, doc, seconds, nanos = pcall(to_document, file, line, offset)
-  if not ok then
-    doc, seconds, nanos = to_failure(file, line, offset, tostring(doc)), nil, nil
-  end
-  if seconds then doc.time_source = "record" end
+  local ok, doc, seconds, nanos = pcall(to_document, file, line, offset, now)
+  if not ok then return to_failure(file, line, offset, tostring(doc)) end
   return doc, seconds, nanos
 end
 
@@ -127,7 +147,8 @@ end
 
 -- Fluent Bit's way in (filter lua, time_as_table on): the raw line with its path and offset.
 function normalize(_, timestamp, record)
-  local doc, seconds, nanos = read_line(open(record.path), (record.log:gsub("\r$", "")), record.offset)
+  local doc, seconds, nanos = read_line(open(record.path), (record.log:gsub("\r$", "")), record.offset,
+    timestamp.sec)
   if not doc then return -1, timestamp, record end
   if not seconds then
     doc.time_source = "read"

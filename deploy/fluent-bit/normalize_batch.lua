@@ -7,9 +7,9 @@ local find, sub, byte = string.find, string.sub, string.byte
 -- In this order, so that equal documents are equal bytes and compress.
 local FIELDS = {
   "time_source", "run_id", "stage", "kind", "step", "global_step", "step_key", "step_source", "rank", "attempt",
-  "host.name", "process.pid", "gpu.index", "gpu.uuid", "metrics", "metric_name", "value", "nonfinite", "weight",
+  "host.name", "process.pid", "process.name", "gpu.index", "gpu.uuid", "metrics", "metric_name", "value", "nonfinite", "weight",
   "message", "log.level", "log.logger", "log.origin.file.name", "log.origin.file.line", "log.file.path", "log.offset",
-  "log.repeated", "error.type", "error.message", "error.stack_trace", "error.fingerprint", "sample.input",
+  "log.repeated", "error.type", "error.message", "error.stack_trace", "error.fingerprint", "error.id", "sample.input",
   "sample.output", "sample.ground_truth", "sample.score", "sample.uid", "sample.split", "sample.prompt_id",
   "sample.input_length", "sample.output_length", "event", "extra", "flags",
 }
@@ -58,7 +58,7 @@ function normalize_batch(file, block, offset, seconds, nanos, time_source)
     local newline = find(block, "\n", from, true) or size + 1
     local last = newline - 1
     if last >= from and byte(block, last) == 13 then last = last - 1 end
-    local doc, own_seconds, own_nanos = read_line(file, sub(block, from, last), offset + from - 1)
+    local doc, own_seconds, own_nanos = read_line(file, sub(block, from, last), offset + from - 1, seconds)
     result.lines = result.lines + 1
     if not doc then
       result.dropped[own_seconds] = (result.dropped[own_seconds] or 0) + 1

@@ -53,6 +53,11 @@ function id.hex(s)
   return bit.tohex(fnv64(s))
 end
 
+-- Return the remainder by n of a text's hash.
+function id.remainder(s, n)
+  return tonumber(fnv64(s) % n)
+end
+
 local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 local pair = {} -- 12 bits -> two base64url digits
 for i = 0, 4095 do

@@ -51,10 +51,12 @@ function source.open(path, run_id, relative)
   relative = relative or match(path, "([^/]+)$") or path
   -- Ray's session folder has two names (session_latest is a link), so only the file's own counts.
   relative = unrotated(relative)
-  if find("/" .. path, "/session_[^/]+/logs/") then relative = match(relative, "([^/]+)$") end
+  local session = match("/" .. path, "/(session_[^/]+)/logs/")
+  if session then relative = match(relative, "([^/]+)$") end
   local folder, name = match("/" .. relative, "^(.*)/([^/]*)$")
   local stage, rank = match(name, "^(.-)_?rank(%d+)%.jsonl$")
   if stage then stage = gsub(stage, "^verl_?", "") end
+  local job, pid = match(name, "^worker%-%x+%-(%x+)%-(%d+)%.%l+$") -- Ray's file of one process
   return {
     run_id = run_id,
     folder = match(path, "([^/]+)/[^/]*$") or "unnamed", -- the run's last name: it is never empty
@@ -65,6 +67,9 @@ function source.open(path, run_id, relative)
     dump_step = tonumber(match(name, "^(%d+)%.jsonl$")),
     split = split_of(folder),
     layouts = {},
+    is_console = not find(name, "%.jsonl$"),
+    pid = tonumber(pid),
+    attempt = job and session and session ~= "session_latest" and session .. "/" .. job or nil,
   }
 end
 
