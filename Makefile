@@ -61,7 +61,7 @@ golden: setup ## Rewrite the expected documents of tests/lines; read the diff be
 .PHONY: bench
 bench: setup ## Measure loading, storage and queries
 	$(call say,Benchmarks)
-	$(IN_VENV)/python bench/run.py
+	$(IN_VENV)/python -m bench.run
 
 .PHONY: up
 up: .env ## Start Elasticsearch and Kibana in Docker
