@@ -35,12 +35,13 @@ def store(templated: Elasticsearch) -> ElasticStore:
 
 @pytest.fixture(scope="session")
 def demo(templated: Elasticsearch, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of the demo's run, loaded."""
+    """The name of the demo's run, its rank logs loaded."""
     folder = tmp_path_factory.mktemp("demo")
     logs.write(folder)
     settings = Settings()
     found = files.discover([folder], Normaliser(settings), run=DEMO)
-    summary = pipeline.load(found.logs, templated, settings)
+    ranks = [log for log in found.logs if log.path.suffix == ".jsonl"]
+    summary = pipeline.load(ranks, templated, settings)
     assert summary.complete
     templated.indices.refresh(index=mappings.ALL_PATTERN)
     return DEMO

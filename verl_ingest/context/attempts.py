@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from verl_ingest.query.store import Document, Launch, RunReader, Segment
+from verl_ingest.context.dates import is_dated
+from verl_ingest.query.store import Document, Launch, RunReader, Segment, Stream
 from verl_ingest.query.times import milliseconds
 
 
@@ -27,30 +28,31 @@ class Attempt:
 
 def find(run: RunReader, documents: Sequence[Document]) -> list[Attempt]:
     """Return the attempts of a run, oldest first; the documents of any one step say which rank and stage to watch."""
-    rank, stage = witness(documents)
-    launches = run.launches(rank, stage)
+    stream = watched(documents)
+    launches = run.launches(stream)
     if any(launch.attempt is not None or launch.pid is not None for launch in launches):
         attempts = from_launches(launches)
     elif launches:
-        attempts = from_track(run.track(rank, stage))
+        attempts = from_track(run.track(stream))
     else:
         return []
-    return _cut(run, attempts)
+    return _cut(run, attempts, dated=stream.dated)
 
 
-def witness(documents: Sequence[Document]) -> tuple[int | None, str | None]:
-    """Choose the rank and stage to watch: one whose records name their process, lowest rank, fewest records."""
-    counts: dict[tuple[bool, float, str], int] = {}
-    ranks: dict[tuple[bool, float, str], tuple[int | None, str | None]] = {}
+def watched(documents: Sequence[Document]) -> Stream:
+    """Choose the rank and stage to watch: records that name their process and have a time, lowest rank, few records."""
+    counts: dict[tuple[bool, bool, float, str], int] = {}
+    streams: dict[tuple[bool, bool, float, str], Stream] = {}
     for document in documents:
         if document["kind"] == "metric":
-            rank, stage = document.get("rank"), document.get("stage")
-            key = ("process.pid" not in document, float("inf") if rank is None else rank, stage or "")
+            stream = Stream(document.get("rank"), document.get("stage"), is_dated(document))
+            rank = float("inf") if stream.rank is None else stream.rank
+            key = ("process.pid" not in document, not stream.dated, rank, stream.stage or "")
             counts[key] = counts.get(key, 0) + 1
-            ranks[key] = (rank, stage)
+            streams[key] = stream
     if not counts:
-        return None, None
-    return ranks[min(counts, key=lambda key: (key[0], key[1], counts[key], key[2]))]
+        return Stream(None, None, dated=False)
+    return streams[min(counts, key=lambda key: (*key[:3], counts[key], key[3]))]
 
 
 def from_launches(launches: Sequence[Launch]) -> list[Attempt]:
@@ -128,12 +130,13 @@ def _attempt(number: int, name: str | None, launches: Sequence[Launch]) -> Attem
     )
 
 
-def _cut(run: RunReader, attempts: Sequence[Attempt]) -> list[Attempt]:
+def _cut(run: RunReader, attempts: Sequence[Attempt], *, dated: bool) -> list[Attempt]:
     """Move each begin from the watched rank's first record to that of the quickest rank and stage."""
     cut = list(attempts[:1])
     for before, attempt in pairwise(attempts):
         if attempt.first_step < before.last_step:
-            begin = run.first_after(before.end, attempt.begin, attempt.first_step) or attempt.begin
+            first = run.first_after(before.end, attempt.begin, attempt.first_step, dated=dated)
+            begin = attempt.begin if first is None else first
         else:  # the steps can't tell the two apart, so halve the silence between them
             begin = (before.end + attempt.begin) // 2
         cut.append(replace(attempt, begin=begin))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import attempts, baseline, metrics, pooling, stages, step
+from verl_ingest.context.dates import settled
 from verl_ingest.context.findings import LONG_STEP
 from verl_ingest.context.pooling import Value
 from verl_ingest.query.store import History, Key, Level, RunReader
@@ -27,7 +28,7 @@ def first_bad(run: RunReader, *, catalogue: Catalogue, now: int, window: int) ->
 
 def suspects(run: RunReader, steps: Sequence[int], *, catalogue: Catalogue, window: int) -> list[int]:
     """Return those of the steps, in order, that may be abnormal."""
-    documents = run.records(steps[-1])
+    documents = settled(run.records(steps[-1]))
     known = attempts.find(run, documents)
     if not known:
         return []

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from verl_ingest.context import attempts, lines
+from verl_ingest.context.dates import settled
 from verl_ingest.errors import InputError, NotFound
 from verl_ingest.query.store import Document, Lines, RunReader
 from verl_ingest.query.times import milliseconds
@@ -57,7 +58,7 @@ def parse_steps(text: str) -> tuple[int, int]:
 
 def _times(run: RunReader, step: int) -> tuple[int, int]:
     """Return when the newest attempt logged a step, from its first record to its last."""
-    documents = run.records(step)
+    documents = settled(run.records(step))
     if not documents:
         raise NotFound(f"Run '{run.run_id}' has no step {step}.")
     parts = attempts.part(documents, attempts.find(run, documents))

@@ -15,7 +15,7 @@ FLOW = ("rollout", "reward", "critic", "actor", "trainer", "system")
 # says which metric it is. Where nothing measures it, the duration is unknown: a stage's records tell when it ended on
 # each rank, not when it began.
 MEASURES = {
-    "rollout": ("gen_time", "rollout_duration", "rollout_latency"),
+    "rollout": ("gen_time", "rollout_latency", "rollout_duration"),
     "reward": ("reward_time",),
     "critic": ("update_critic_time", "critic_forward_latency"),
     "actor": ("update_actor_time", "actor_forward_latency"),

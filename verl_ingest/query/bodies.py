@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from verl_ingest.query.store import Condition, Key, Lines, Segment
+from verl_ingest.query.store import Condition, Key, Lines, Segment, Stream
 from verl_ingest.query.times import iso
 
 Body = dict[str, Any]
@@ -17,6 +17,9 @@ ERROR = {"bool": {"should": [{"exists": {"field": "error.type"}}, {"terms": {"lo
 STEPS_OF = {"terms": {"kind": ["metric", "sample"]}}
 METRIC = {"term": {"kind": "metric"}}
 SAMPLE = {"term": {"kind": "sample"}}
+# Where the line has a time of its own: any other time is that of reading, or the file's.
+DATED = ("record", "line")
+IS_DATED = {"terms": {"time_source": list(DATED)}}
 LINE_KINDS = {"terms": {"kind": ["log", "event", "unparsed"]}}
 
 
@@ -45,6 +48,7 @@ def runs(after: Mapping[str, Any] | None) -> Body:
     """Return the body of one page of runs, each with its times, newest step and last error."""
     each = {
         **_span(),
+        "dated": {"filter": IS_DATED, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
         "errors": {"filter": ERROR, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
         "newest": {
             "filter": METRIC,
@@ -91,31 +95,30 @@ def samples(run_id: str, segment: Segment, size: int) -> Body:
     }
 
 
-def launches(run_id: str, rank: int | None, stage: str | None, after: Mapping[str, Any] | None) -> Body:
-    """Return the body of one page of processes that logged metrics of one rank and stage."""
+def launches(run_id: str, stream: Stream, after: Mapping[str, Any] | None) -> Body:
+    """Return the body of one page of processes that logged one stream."""
     sources = [
         {name: {"terms": {"field": field, "missing_bucket": True}}}
         for name, field in (("attempt", "attempt"), ("host", "host.name"), ("pid", "process.pid"))
     ]
     page = {"size": MOST, "sources": sources} | ({"after": dict(after)} if after else {})
     aggs = {**_span(), "first_step": {"min": {"field": "step"}}, "last_step": {"max": {"field": "step"}}}
-    query = _stream(run_id, rank, stage)
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": query,
+        "query": _stream(run_id, stream),
         "aggs": {"page": {"composite": page, "aggs": aggs}},
     }
 
 
-def track(run_id: str, rank: int | None, stage: str | None) -> Body:
-    """Return the body that walks the steps of one rank and stage."""
-    return {"query": _stream(run_id, rank, stage), "sort": BY_TIME, "_source": ["@timestamp", "step"]}
+def track(run_id: str, stream: Stream) -> Body:
+    """Return the body that walks the steps of one stream."""
+    return {"query": _stream(run_id, stream), "sort": BY_TIME, "_source": ["@timestamp", "step"]}
 
 
-def first_after(run_id: str, since: int, until: int, step: int) -> Body:
+def first_after(run_id: str, since: int, until: int, step: int, *, dated: bool) -> Body:
     """Return the body that finds the first metric record in since..until whose step is at most `step`."""
-    window = _range("@timestamp", gt=iso(since), lte=iso(until))
+    window = [*_range("@timestamp", gt=iso(since), lte=iso(until)), *([IS_DATED] if dated else [])]
     return {
         "size": 0,
         "track_total_hits": False,
@@ -153,7 +156,7 @@ def presence(run_id: str, segments: Sequence[Segment]) -> Body:
     hosts = {"hosts": {"terms": {"field": "host.name", "size": MOST}, "aggs": {"time": {"avg": at}}}}
     per_stage = {
         "ranks": {"terms": {"field": "rank", "size": MOST}},
-        "steps": _per_step(segments, {"end": {"max": at}, **hosts}),
+        "steps": _per_step(segments, {"dated": {"filter": IS_DATED, "aggs": {"end": {"max": at}}}, **hosts}),
     }
     stages = {"terms": {"field": "stage", "size": MOST, "missing": ""}, "aggs": per_stage}
     return _over(run_id, segments, {"stages": stages})
@@ -202,10 +205,11 @@ def lines(run_id: str, wanted: Lines) -> Body:
     return {"query": _all(of_run(run_id), LINE_KINDS, *filters), "sort": BY_TIME}
 
 
-def step_at(run_id: str, time: int, labels: Mapping[str, Any], *, before: bool) -> Body:
+def step_at(run_id: str, time: int, labels: Mapping[str, Any], *, before: bool, dated: bool) -> Body:
     """Return the body that finds the last record up to a time that has a step, or the first one after it."""
     window = _range("@timestamp", **{"lte" if before else "gt": iso(time)})
     exact = [{"term": {name: value}} for name, value in labels.items() if name != "metric"]
+    exact += [IS_DATED] if dated else []
     metric = [{"exists": {"field": f"metrics.{labels['metric']}"}}] if "metric" in labels else []
     return {
         "size": 1,
@@ -273,9 +277,10 @@ def _composite(field: str, after: Mapping[str, Any] | None, aggs: Body) -> Body:
     return {"composite": page, "aggs": aggs}
 
 
-def _stream(run_id: str, rank: int | None, stage: str | None) -> Body:
-    own = {"term": {"rank": rank}} if rank is not None else _lacks("rank")
-    return _all(of_run(run_id), METRIC, own, _stage(stage), {"exists": {"field": "step"}})
+def _stream(run_id: str, stream: Stream) -> Body:
+    own = {"term": {"rank": stream.rank}} if stream.rank is not None else _lacks("rank")
+    dated = [IS_DATED] if stream.dated else []
+    return _all(of_run(run_id), METRIC, own, _stage(stream.stage), {"exists": {"field": "step"}}, *dated)
 
 
 def _group(stage: str | None, ranked: bool) -> Body:

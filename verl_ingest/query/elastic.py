@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 from elasticsearch import Elasticsearch
@@ -24,6 +25,7 @@ from verl_ingest.query.store import (
     Segment,
     Share,
     StagePresence,
+    Stream,
 )
 
 PAGE = 5_000
@@ -135,24 +137,25 @@ class ElasticRun:
         hits = self._search(bodies.samples(self.run_id, segment, size))["hits"]["hits"]
         return [hit["_source"] for hit in hits]
 
-    def launches(self, rank: int | None, stage: str | None) -> list[Launch]:
-        """Return the processes that logged metrics of one rank and stage, in order of their first record."""
+    def launches(self, stream: Stream) -> list[Launch]:
+        """Return the processes that logged a stream, in order of their first record."""
         found, after = [], None
         while True:
-            page = self._search(bodies.launches(self.run_id, rank, stage, after))["aggregations"]["page"]
+            page = self._search(bodies.launches(self.run_id, stream, after))["aggregations"]["page"]
             found += [_launch(bucket) for bucket in page["buckets"]]
             after = page.get("after_key")
             if after is None:
                 return sorted(found, key=lambda launch: launch.first)
 
-    def track(self, rank: int | None, stage: str | None) -> list[tuple[int, int]]:
-        """Return (time, step) of every metric record of one rank and stage, in order of time."""
-        hits = self._hits(bodies.track(self.run_id, rank, stage))
+    def track(self, stream: Stream) -> list[tuple[int, int]]:
+        """Return (time, step) of every record of a stream, in order of time."""
+        hits = self._hits(bodies.track(self.run_id, stream))
         return [(hit["sort"][0] // 1_000_000, hit["_source"]["step"]) for hit in hits]
 
-    def first_after(self, since: int, until: int, step: int) -> int | None:
+    def first_after(self, since: int, until: int, step: int, *, dated: bool) -> int | None:
         """Return the time of the first metric record in since..until whose step is at most `step`."""
-        found = self._search(bodies.first_after(self.run_id, since, until, step))["aggregations"]["first"]["value"]
+        body = bodies.first_after(self.run_id, since, until, step, dated=dated)
+        found = self._search(body)["aggregations"]["first"]["value"]
         return None if found is None else int(found)
 
     def history(self, segments: Sequence[Segment], recent: Sequence[Segment], keys: Sequence[Key]) -> History:
@@ -197,14 +200,18 @@ class ElasticRun:
                 yield hit["_source"]
 
     def last_time(self) -> int:
-        """Return the time of the run's last record."""
-        hit = self._search(bodies.newest_record([bodies.of_run(self.run_id)]))["hits"]["hits"][0]
-        return hit["sort"][0] // 1_000_000
+        """Return the time of the run's last record; where lines have times, of the last one that has."""
+        for dated in ([bodies.IS_DATED], []):
+            hits = self._search(bodies.newest_record([bodies.of_run(self.run_id), *dated]))["hits"]["hits"]
+            if hits:
+                return hits[0]["sort"][0] // 1_000_000
+        raise NotFound(f"Run '{self.run_id}' has no records any more.")
 
     def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:
         """Return the step of the last record up to `time`, else of the first after it."""
-        for before in (True, False):
-            hits = self._search(bodies.step_at(self.run_id, time, labels, before=before))["hits"]["hits"]
+        for dated, before in product((True, False), (True, False)):
+            body = bodies.step_at(self.run_id, time, labels, before=before, dated=dated)
+            hits = self._search(body)["hits"]["hits"]
             if hits:
                 return hits[0]["_source"]["step"]
         return None
@@ -246,12 +253,12 @@ def _order(document: Document) -> tuple[str, bytes]:
 
 def _run_row(bucket: Mapping[str, Any]) -> RunRow:
     newest = bucket["newest"]["hit"]["hits"]["hits"]
-    last_error = bucket["errors"]["last"]["value"]
+    last_error, dated = bucket["errors"]["last"]["value"], bucket["dated"]["last"]["value"]
     return RunRow(
         run_id=bucket["key"]["run_id"],
         records=bucket["doc_count"],
         first=int(bucket["first"]["value"]),
-        last=int(bucket["last"]["value"]),
+        last=int(bucket["last"]["value"] if dated is None else dated),
         last_step=newest[0]["_source"].get("step") if newest else None,
         last_error=None if last_error is None else int(last_error),
     )
@@ -288,7 +295,11 @@ def _presence(aggregations: Mapping[str, Any]) -> dict[str | None, StagePresence
         stage["key"] or None: StagePresence(
             ranks=frozenset(bucket["key"] for bucket in stage["ranks"]["buckets"]),
             records={step["key"]: step["doc_count"] for step in stage["steps"]["buckets"]},
-            ends={step["key"]: int(step["end"]["value"]) for step in stage["steps"]["buckets"]},
+            ends={
+                step["key"]: int(step["dated"]["end"]["value"])
+                for step in stage["steps"]["buckets"]
+                if step["dated"]["end"]["value"] is not None
+            },
             host_times={
                 step["key"]: {host["key"]: host["time"]["value"] for host in step["hosts"]["buckets"]}
                 for step in stage["steps"]["buckets"]

@@ -30,6 +30,15 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """The metric records of one rank and stage; `dated`: only those whose line has a time of its own."""
+
+    rank: int | None
+    stage: str | None
+    dated: bool
+
+
+@dataclass(frozen=True)
 class Launch:
     """One process as its records show it; `attempt` is its launch id, where it knows one."""
 
@@ -60,7 +69,7 @@ class StagePresence:
 
     ranks: frozenset[int]
     records: Mapping[int, int]  # step -> records
-    ends: Mapping[int, int]  # step -> time of its last record
+    ends: Mapping[int, int]  # step -> time of its last record, where lines have a time
     host_times: Mapping[int, Mapping[str, float]]  # step -> host -> mean time of its records
 
 
@@ -139,13 +148,13 @@ class RunReader(Protocol):
     def samples(self, segment: Segment, size: int) -> list[Document]:
         """Return the samples with the lowest scores."""
 
-    def launches(self, rank: int | None, stage: str | None) -> list[Launch]:
-        """Return the processes that logged metrics of one rank and stage, in order of their first record."""
+    def launches(self, stream: Stream) -> list[Launch]:
+        """Return the processes that logged a stream, in order of their first record."""
 
-    def track(self, rank: int | None, stage: str | None) -> list[tuple[int, int]]:
-        """Return (time, step) of every metric record of one rank and stage, in order of time."""
+    def track(self, stream: Stream) -> list[tuple[int, int]]:
+        """Return (time, step) of every record of a stream, in order of time."""
 
-    def first_after(self, since: int, until: int, step: int) -> int | None:
+    def first_after(self, since: int, until: int, step: int, *, dated: bool) -> int | None:
         """Return the time of the first metric record in since..until whose step is at most `step`."""
 
     def history(self, segments: Sequence[Segment], recent: Sequence[Segment], keys: Sequence[Key]) -> History:
@@ -161,10 +170,13 @@ class RunReader(Protocol):
         """Yield the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
 
     def last_time(self) -> int:
-        """Return the time of the run's last record."""
+        """Return the time of the run's last record; where lines have times, of the last one that has."""
 
     def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:
-        """Return the step of the last record up to `time`, else of the first after it; labels narrow the records."""
+        """Return the step of the last record up to `time`, else of the first after it; labels narrow the records.
+
+        Records whose line has no time count only where there are no others.
+        """
 
 
 class Store(Protocol):
