@@ -24,9 +24,7 @@ local source = part("normalize_source", id, settings)
 local document = part("normalize_document", text, id, json)
 local read_record = part("normalize_record", document, time, json, settings)
 local verl = part("normalize_verl", document, json, id, text, settings)
-
 local noise = part("normalize_noise", id, settings)
-local console = part("normalize_console", document, id, json, text, time, settings, noise, part)
 
 local LINE_BYTES = settings.line_bytes -- the agent's buffer_max_size; it hands over one byte less
 
@@ -57,18 +55,23 @@ local function read_object(file, object)
   return seconds, nanos
 end
 
--- Say where a line stands that is more than numbers.
-local function locate(file, offset)
-  document.field("log.file.path", file.path)
-  document.field("log.offset", offset)
-end
-
 -- Give the line in hand its run and its id.
 local function identify(file, line, offset)
   local run_id = document.run(file.run_id or document.run_of_record() or settings.run or file.folder)
   local event_id = source.event_id(file, run_id, offset, line)
   document.field("event_id", event_id)
   return event_id
+end
+
+local console = part("normalize_console", {
+  document = document, id = id, json = json, text = text, time = time, noise = noise, settings = settings, part = part,
+  identify = identify, read_object = read_object,
+})
+
+-- Say where a line stands that is more than numbers.
+local function locate(file, offset)
+  document.field("log.file.path", file.path)
+  document.field("log.offset", offset)
 end
 
 -- Return document, seconds, nanoseconds of a line, seconds are nil where the line has no time; or nil and the rule that
@@ -85,8 +88,7 @@ local function to_document(file, line, offset, now)
   end
   local object, rule, seconds, nanos
   if file.is_console then
-    rule, seconds, nanos = console.read(file, clean, offset, now, function() return identify(file, line, offset) end,
-      read_object)
+    rule, seconds, nanos = console.read(file, clean, line, offset, now)
     if rule then return nil, rule end
   else
     object = not cut and json.read(clean, file.layouts)

@@ -10,16 +10,18 @@
 --
 -- Lines are read in order, and a file's state (step in progress, open stacks) is built from them; after a restart it
 -- begins empty and only says less. It never decides whether a line is dropped.
-local document, id, json, text, time, settings, noise, part = ...
+local normalizer = ...
+local document, json, noise, part = normalizer.document, normalizer.json, normalizer.noise, normalizer.part
 local find, match, sub, byte = string.find, string.match, string.sub, string.byte
 
-local prefix = part("normalize_console_prefix", time)
+local prefix = part("normalize_console_prefix", normalizer.time)
 local without_bars = part("normalize_console_progress")
-local read_step = part("normalize_console_step", document)
+local layout = part("normalize_console_layout", json)
+local read_step = part("normalize_console_step", document, layout)
 local block = part("normalize_console_block")
-local head = part("normalize_console_head", document, time, settings)
-local fields = part("normalize_console_fields", document)
-local traceback = part("normalize_traceback", document, id, text)
+local head = part("normalize_console_head", document, normalizer.time, normalizer.settings)
+local fields = part("normalize_console_fields", document, layout)
+local traceback = part("normalize_traceback", document, normalizer.id, normalizer.text)
 
 local console = {}
 
@@ -32,7 +34,7 @@ local SAMPLE_LINES = 2000 -- a printed sample without an end is none
 local function state_of(file, offset)
   local state = file.console
   if not state or offset <= state.offset then
-    state = { offset = -1, processes = {}, count = 0 }
+    state = { offset = -1, processes = {}, count = 0, step_layouts = {}, number_layouts = {} }
     file.console = state
   end
   state.offset = offset
@@ -151,9 +153,9 @@ local function read_run(s)
 end
 
 -- Return the numbers of a line that are metrics, or nil.
-local function find_fields(said, s)
-  if said.bracketed or fields.known(s) then return fields.find(s, said.level == "debug") end
-  return fields.find_statistics(s)
+local function find_fields(said, s, learned)
+  if said.bracketed or fields.known(s) then return fields.find(s, said.level == "debug", learned) end
+  return fields.find_statistics(s, learned)
 end
 
 -- Tell whether a line is nothing but metrics, of its step and not of one prompt.
@@ -162,7 +164,7 @@ local function is_metric(said, found)
 end
 
 -- Fill the document from a bare line that is no step line; s: what stands behind its head.
-local function read_text(state, key, line, event_id, said, s, found)
+local function read_text(state, key, line, event_id, said, s, found, numbers)
   if in_sample(state, key, line, said) then
     document.message(line)
     return
@@ -175,7 +177,7 @@ local function read_text(state, key, line, event_id, said, s, found)
     traceback.read(process_of(state, key), s, event_id)
   end
   if not is_event and not document.get("error.id") then
-    if found then fields.apply(found) end
+    if found then fields.apply(found, numbers) end
     if is_metric(said, found) then
       document.kind("metric")
       return
@@ -203,8 +205,8 @@ local function record_of(s, layouts)
 end
 
 -- Read a line. Return the rule that drops it, or nil and seconds, nanoseconds where it has a time; the document is
--- then filled. now: seconds of the reading time; identify() gives the line its id, read_object() reads a record.
-function console.read(file, line, offset, now, identify, read_object)
+-- then filled. raw: the line's own bytes; now: seconds of the reading time.
+function console.read(file, line, raw, offset, now)
   local state = state_of(file, offset)
   local seconds, nanos
   local first = byte(line, 1)
@@ -224,10 +226,10 @@ function console.read(file, line, offset, now, identify, read_object)
 
   local object = record_of(s, file.layouts)
   if object then
-    local own_seconds, own_nanos = read_object(file, object)
+    local own_seconds, own_nanos = normalizer.read_object(file, object)
     return nil, own_seconds or seconds, own_nanos or nanos
   end
-  local step = read_step(s)
+  local step = read_step(s, state.step_layouts)
   if step then
     state.step = step
   else
@@ -239,12 +241,12 @@ function console.read(file, line, offset, now, identify, read_object)
       return rule
     end
     local said, rest = head.read(s, now)
-    local found = find_fields(said, rest)
-    local event_id = identify()
+    local found, numbers = find_fields(said, rest, state.number_layouts)
+    local event_id = normalizer.identify(file, raw, offset)
     rule = noise.any and not is_metric(said, found) and noise.rule(said.level, said.logger or said.file, rest, event_id)
     if rule then return rule end
     if document.get("kind") == "metric" then document.kind("log") end
-    read_text(state, key, s, event_id, said, rest, found)
+    read_text(state, key, s, event_id, said, rest, found, numbers)
     put_step(state, rest, said.rank)
     follow_launch(state, rest)
     if not seconds then seconds, nanos = said.seconds, said.nanos end

@@ -1,103 +1,137 @@
 -- Numbers in console lines: `PPO Step 128 | Epoch 0.02 | KL: 0.0124 | GPU Util: 82%`, `took 1.24s | tokens=512`.
 -- Names are kept as printed; a unit that follows a number is left out, one that makes the name is joined to it.
-local document = ...
+local document, layout = ...
 local find, match, sub = string.find, string.match, string.sub
 
 local fields = {}
 
 local PART_BYTES = 512 -- a longer part is prose
-local NUMBER = "([+-]?%.?%d[%d.eE+-]*)"
-local NAMED = "^(.+)([:=])%s*" .. NUMBER .. "%s?([%a%%]?[%w/%%]*)$" -- KL: 0.0124, GPU Util: 82%, avg_latency=2.4ms/token
-local WORD = "^(.+)([:=])%s*([+-]?%a+)$" -- KL: nan
+local NUMBER = "()([+-]?%.?%d[%d.eE+-]*)"
+local NAMED = "^(.+)([:=])%s*" .. NUMBER .. "%s?[%a%%]?[%w/%%]*$" -- KL: 0.0124, GPU Util: 82%, avg_latency=2.4ms/token
+local WORD = "^(.+)([:=])%s*()([+-]?%a+)$" -- KL: nan
 local PLAIN = "^(%a.-)%s+" .. NUMBER .. "$" -- Epoch 0.02
 local DURATION = "^(.+) in " .. NUMBER .. "(%a+)$" -- Rollout completed in 3.21s
-local TOOK = "^(.+) took " .. NUMBER .. "(%a+)$" -- Rollout for prompt_id=12345 took 1.24s
+local TOOK = "^ took " .. NUMBER .. "(%a+)$" -- Rollout for prompt_id=12345 took 1.24s
 
--- Return name and number of a part, and name and value of an id that it has; nil where it holds no number.
-local function split(part)
-  if #part > PART_BYTES then return nil end
-  local name, mark, digits = match(part, NAMED)
+local LEADS = { sample = "^Reward for sample ()(%d+): ()", engine = "^Engine ()(%d+): ()" } -- ids before the first name
+
+local STEP, GLOBAL_STEP, ID = 1, 2, 3 -- roles of numbers that are no metrics
+
+local function role_of(name)
+  if find(name, "^Global Steps?$") then return GLOBAL_STEP end
+  if find(name, "^[%a ]*Step$") then return STEP end
+  if LEADS[name] or find(name, "i[dx]x?$") then return ID end
+end
+
+-- Note a number that stands in a line at `from`, and whether it is written as one.
+local function note(found, name, from, digits)
   local number = tonumber(digits)
-  if not number then
-    name, mark, digits = match(part, WORD)
-    number = digits and document.spelled(digits)
+  local n = found.n + 1
+  found.n, found.from[n], found.to[n] = n, from, from + #digits - 1
+  found.plain = found.plain and number ~= nil
+  found.numbers[n] = number or document.spelled(digits)
+  local role = role_of(name)
+  found.names[n], found.roles[n] = role and name or found.prefix .. name, role
+end
+
+-- Note the numbers of a part that begins at p; return whether it has any.
+local function read_part(found, part, p)
+  if #part > PART_BYTES then return false end
+  local name, mark, from, digits = match(part, NAMED)
+  if not tonumber(digits) then
+    name, mark, from, digits = match(part, WORD)
+    if not digits or not document.spelled(digits) then name, digits = nil, nil end
   end
-  if number then
+  if name then
+    for lead, pattern in pairs(LEADS) do
+      local at, id, behind = match(name, pattern)
+      if at then
+        note(found, lead, p + at - 1, id)
+        name = sub(name, behind)
+      end
+    end
     if mark == "=" then name = match(name, "[^%s,:(]+$") end
-    return name, number
+    note(found, name, p + from - 1, digits)
+    return true
   end
   local unit
-  name, digits, unit = match(part, DURATION)
-  number = tonumber(digits)
-  if number then return name .. "_" .. unit, number end
-  name, digits, unit = match(part, TOOK)
-  number = tonumber(digits)
-  if number then
-    local id, value = match(name, "([%w_]+)=(%d+)$")
-    return "took_" .. unit, number, id, tonumber(value)
+  if find(part, " in ", 1, true) then name, from, digits, unit = match(part, DURATION) end
+  if tonumber(digits) then
+    note(found, name .. "_" .. unit, p + from - 1, digits)
+    return true
   end
-  name, digits = match(part, PLAIN)
-  number = tonumber(digits)
-  if number and not find(name, "[:=]$") then return name, number end
+  local took = find(part, " took ", 1, true)
+  if took then from, digits, unit = match(part, TOOK, took) end
+  if tonumber(digits) then
+    local id, at, value = match(sub(part, 1, took - 1), "([%w_]+)=()(%d+)$")
+    if id then note(found, id, p + at - 1, value) end
+    note(found, "took_" .. unit, p + from - 1, digits)
+    return true
+  end
+  name, from, digits = match(part, PLAIN)
+  if tonumber(digits) and not find(name, "[:=]$") then
+    note(found, name, p + from - 1, digits)
+    return true
+  end
+  return false
 end
 
--- Return the names, numbers and texts of a line's parts; prefix: what its names begin with.
-local function find_parts(s, separator, prefix)
-  local found = { names = {}, numbers = {}, n = 0, texts = 0, prefix = prefix }
-  local p = 1
+-- Return the numbers of s from p on, which stands in parts.
+local function read_parts(s, p, separator, prefix, learned)
+  local known, numbers = layout.read(learned, s)
+  if known then return known, numbers end
+  local found = { names = {}, roles = {}, numbers = {}, from = {}, to = {}, n = 0, texts = 0, plain = true,
+    prefix = prefix }
   while true do
     local mark, behind = find(s, separator, p, true)
-    local name, number, id, value = split(sub(s, p, (mark or #s + 1) - 1))
-    if name then
-      found.n = found.n + 1
-      found.names[found.n], found.numbers[found.n] = name, number
-      found.id, found.id_value = id or found.id, value or found.id_value
-    else
-      found.texts = found.texts + 1
-    end
-    if not mark then return found end
+    if not read_part(found, sub(s, p, (mark or #s + 1) - 1), p) then found.texts = found.texts + 1 end
+    if not mark then break end
     p = behind + 1
   end
+  if found.n == 0 then return nil end
+  if found.plain then layout.learn(learned, s, found) end
+  return found, found.numbers
 end
 
--- Return the fields of a line in the bracketed dialect, nil where it is prose.
-function fields.find(s, is_debug)
-  local prefix = ""
-  if sub(s, 1, 16) == "Loss breakdown: " then s, prefix = sub(s, 17), "Loss breakdown " end
+local BREAKDOWN = "Loss breakdown: "
+
+-- Return the numbers of a line in the bracketed dialect, nil where it is prose. learned: the layouts of its file.
+function fields.find(s, is_debug, learned)
+  local is_breakdown = sub(s, 1, #BREAKDOWN) == BREAKDOWN
   local separator = find(s, " | ", 1, true) and " | " or ", "
   if separator == ", " and not is_debug and find(s, ", ", 1, true) then return nil end
-  local found = find_parts(s, separator, prefix)
-  return found.n > 0 and found or nil
+  if is_breakdown then return read_parts(s, #BREAKDOWN + 1, separator, "Loss breakdown ", learned) end
+  return read_parts(s, 1, separator, "", learned)
 end
 
 -- Tell whether a line without a head is of the dialect.
 function fields.known(s)
-  return sub(s, 1, 16) == "Loss breakdown: " or find(s, "^%u[%a ]* ?Step %d+ | ") ~= nil
+  return sub(s, 1, #BREAKDOWN) == BREAKDOWN or find(s, "^%u[%a ]* ?Step %d+ | ") ~= nil
 end
 
 -- Return the numbers of vLLM's throughput line and of verl's memory line.
-function fields.find_statistics(s)
-  if not (find(s, "throughput: ", 1, true) or find(s, "memory allocated (GB): ", 1, true)) then return nil end
-  local engine, rest = match(s, "^Engine (%d+): (.*)$")
-  local found = find_parts(rest or s, ", ", "")
-  if engine then found.id, found.id_value, found.stage = "engine", engine, "rollout" end
-  return found
+function fields.find_statistics(s, learned)
+  local is_engine = find(s, "throughput: ", 1, true)
+  if not (is_engine or find(s, "memory allocated (GB): ", 1, true)) then return nil end
+  local found, numbers = read_parts(s, 1, ", ", "", learned)
+  if found and is_engine then found.stage = "rollout" end
+  return found, numbers
 end
 
--- Put the fields of a line into the document.
-function fields.apply(found)
-  if found.id then document.extra(found.id, found.id_value) end
+-- Put the numbers of a line into the document.
+function fields.apply(found, numbers)
   if found.stage then document.field("stage", found.stage) end
+  local names, roles = found.names, found.roles
   for i = 1, found.n do
-    local name, number = found.names[i], found.numbers[i]
-    if find(name, "^Global Steps?$") then
-      document.integer("global_step", name, number)
-    elseif find(name, "^[%a ]*Step$") then
+    local role, name, number = roles[i], names[i], numbers[i]
+    if not role then
+      document.metric(name, number)
+    elseif role == STEP then
       document.integer("step", name, number, "step_invalid")
-    elseif find(name, "_?i[dx]x?$") and number % 1 == 0 then
-      document.extra(name, number)
+    elseif role == GLOBAL_STEP then
+      document.integer("global_step", name, number)
     else
-      document.metric(found.prefix .. name, number)
+      document.extra(name, number)
     end
   end
   if not document.get("step") and document.get("global_step") then

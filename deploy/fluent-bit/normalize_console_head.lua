@@ -21,9 +21,23 @@ local function origin(file, line)
   h.file, h.line = file, tonumber(line)
 end
 
+local minute, minute_seconds, minute_assumed -- of the last time: most lines fall into the same
+
+-- Return seconds, nanoseconds and whether the zone was assumed of a time as printed, or nil.
+local function time_of(text)
+  local second, fraction = match(text, "^:(%d%d)[.,]?(%d*)$", 17)
+  if not second or second > "59" then return time.from_iso(text, settings.utc_offsets) end
+  if sub(text, 1, 16) ~= minute then
+    local seconds, _, assumed = time.from_iso(sub(text, 1, 16) .. ":00", settings.utc_offsets)
+    if not seconds then return nil end
+    minute, minute_seconds, minute_assumed = sub(text, 1, 16), seconds, assumed
+  end
+  return minute_seconds + tonumber(second), tonumber(sub(fraction .. "000000000", 1, 9)), minute_assumed
+end
+
 -- Take a time as printed; return whether it is one.
 local function take_time(text)
-  local seconds, nanos, assumed = time.from_iso(text, settings.utc_offsets)
+  local seconds, nanos, assumed = time_of(text)
   if not seconds then return false end
   if not h.seconds then
     h.seconds, h.nanos = seconds, nanos
@@ -43,42 +57,59 @@ end
 
 local DATE = "%d%d%d%d%-%d%d%-%d%d[ T]%d%d:%d%d:%d%d[.,]?%d*"
 
--- Take what stands between brackets; return whether it belongs to a head.
-local function take_bracket(text)
-  if level_of(text) then
-    h.bracketed = true
-    return true
-  end
+-- Return what a bracket says that tells no time: {level}, {rank} or {file, line}; false for other text.
+local function words_of(text)
+  if LEVELS[text] then return { level = lower(text) } end
   local rank = match(text, "^[Rr]ank[ :]?(%d+)$")
-  if rank then
-    h.rank = tonumber(rank)
-    return true
-  end
-  local stamp, more = match(text, "^(" .. DATE .. ")(.*)$")
-  if stamp then
-    if more == "" then return take_time(stamp) end
-    local file, line, name = match(more, "^%-([^:]+):(%d+):(.+)$") -- verl's log_print
-    local letter, pid = match(more, "^ (%u) (%d+) %d+$") -- Ray's C++ logs
-    local worker = match(more, "^ (%u[%w ]*)$") -- SGLang's
-    if file then
-      origin(file, line)
-      h["function"] = name
-    elseif LETTERS[letter] then
-      h.level = LETTERS[letter]
-      h.pid = tonumber(pid)
-    elseif worker then
-      h.worker = worker
-    elseif find(more, "^[Zz+-][%d:]*$") then
-      stamp = stamp .. more
-    else
-      return false
-    end
-    return take_time(stamp)
-  end
+  if rank then return { rank = tonumber(rank) } end
   local file, line = match(text, "^([%w_./-]+%.%w+):(%d+)$")
+  return file and { file = file, line = tonumber(line) } or false
+end
+
+local words, word_count = {}, 0 -- a console has few of them
+
+local function known_words(text)
+  local said = words[text]
+  if said == nil then
+    if word_count >= 1024 then words, word_count = {}, 0 end
+    said, word_count = words_of(text), word_count + 1
+    words[text] = said
+  end
+  return said
+end
+
+-- Take what stands between brackets and begins with a date; return whether it belongs to a head.
+local function take_dated(text)
+  local stamp, more = match(text, "^(" .. DATE .. ")(.*)$")
+  if not stamp then return false end
+  if more == "" then return take_time(stamp) end
+  local file, line, name = match(more, "^%-([^:]+):(%d+):(.+)$") -- verl's log_print
+  local letter, pid = match(more, "^ (%u) (%d+) %d+$") -- Ray's C++ logs
+  local worker = match(more, "^ (%u[%w ]*)$") -- SGLang's
   if file then
     origin(file, line)
-    h.bracketed = true
+    h["function"] = name
+  elseif LETTERS[letter] then
+    h.level = LETTERS[letter]
+    h.pid = tonumber(pid)
+  elseif worker then
+    h.worker = worker
+  elseif find(more, "^[Zz+-][%d:]*$") then
+    stamp = stamp .. more
+  else
+    return false
+  end
+  return take_time(stamp)
+end
+
+-- Take what stands between brackets; return whether it belongs to a head.
+local function take_bracket(text)
+  local first = byte(text, 1)
+  if first and first >= 48 and first <= 57 then return take_dated(text) end
+  local said = known_words(text)
+  if said then
+    for name, value in pairs(said) do h[name] = value end
+    h.bracketed = h.bracketed or not said.rank
     return true
   end
   if h.seconds and find(text, "^[%a_][%w_.]*$") then -- hydra: [time][logger][level]
@@ -103,12 +134,14 @@ local function read_brackets(s)
     p = match(s, "^ *()", behind)
   end
   if p == 1 then return s end
-  p = match(s, "^%- ()", p) or match(s, "^: ()", p) or p
-  local component, file, line, behind = match(s, "^(%(?[%w_]*%)?) ?([%w_]+%.cc):(%d+): ()", p)
-  if file then
-    origin(file, line)
-    if component ~= "" then h.logger = match(component, "[%w_]+") end
-    p = behind
+  p = match(s, "^[-:] ()", p) or p
+  if h.pid then
+    local component, file, line, behind = match(s, "^(%(?[%w_]*%)?) ?([%w_]+%.cc):(%d+): ()", p)
+    if file then
+      origin(file, line)
+      if component ~= "" then h.logger = match(component, "[%w_]+") end
+      p = behind
+    end
   end
   return sub(s, p)
 end

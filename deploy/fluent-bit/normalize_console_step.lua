@@ -1,6 +1,6 @@
 -- verl's step line, `step:N - key:value - key:value ...`: one line of 4 to 12 KB that holds a step's metrics.
-local document = ...
-local find, match, sub = string.find, string.match, string.sub
+local document, layout = ...
+local find, match, sub, byte = string.find, string.match, string.sub, string.byte
 
 -- Return the number that verl prints as 1.5, 1e-06, np.float64(1.5), nan or -inf; nil where a text is none.
 local function number_of(text)
@@ -24,7 +24,7 @@ local function split_glued(segment)
   local colon = find(segment, ":", 2, true)
   while colon do
     local behind = behind_number(segment, colon + 1)
-    if behind and behind <= #segment and not find(segment, "^[%s:]", colon + 1) then
+    if behind and behind <= #segment then
       local capital = find(segment, "^[%u%[({<%s\128-\255]", behind)
       if capital or not name then
         name, number, text = sub(segment, 1, colon - 1), number_of(sub(segment, colon + 1, behind - 1)),
@@ -37,27 +37,36 @@ local function split_glued(segment)
   if number then return name, number, text end
 end
 
--- Put the pairs of s from p on into the document; return their number and the text that belongs to none of them.
+-- Put the pairs of s from p on into the document. Return what they taught: names, and where the plain numbers stand;
+-- and the text that belongs to no pair.
 local function read_pairs(s, p)
-  local count, head, rest = 0, "", nil -- head: begin of a name that has the separator in it
+  local known = { names = {}, from = {}, to = {}, n = 0 }
+  local plain, head, rest = true, "", nil -- head: begin of a name that has the separator in it
   while p <= #s do
     local mark = find(s, " - ", p, true)
     local segment = sub(s, p, (mark or #s + 1) - 1)
     local name, value = match(segment, "^(.+):([^:]*)$")
-    local number = name and number_of(value)
-    if number then
-      document.metric(head .. name, number)
-      count, head = count + 1, ""
-    elseif value == "True" or value == "False" then
+    local number, text = name and number_of(value), nil
+    if not number and (value == "True" or value == "False") then
       document.extra(head .. name, value == "True")
-      head = ""
+      head, plain = "", false
     else
-      local text
-      name, number, text = split_glued(segment)
-      if name then
-        document.metric(head .. name, number)
-        count, head = count + 1, ""
-        rest = rest and rest .. " - " .. text or text
+      if not number then
+        name, number, text = split_glued(segment)
+        plain = false
+      end
+      if number then
+        name = head .. name
+        document.metric(name, number)
+        local n, from, digits = known.n + 1, match(segment, "()([%d.eE+-]+)%)?$")
+        known.n, known.names[n] = n, name
+        if from then
+          known.from[n], known.to[n] = p + from - 1, p + from + #digits - 2
+        else
+          plain = false
+        end
+        head = ""
+        if text then rest = rest and rest .. " - " .. text or text end
       elseif rest then
         rest = rest .. " - " .. segment
       else
@@ -70,25 +79,45 @@ local function read_pairs(s, p)
     head = sub(head, 1, -4)
     rest = rest and rest .. " - " .. head or head
   end
-  return count, rest
+  known.plain = plain and not rest
+  return known, rest
+end
+
+local function put_step(digits)
+  local step = tonumber(digits)
+  document.kind("metric")
+  document.field("stage", "trainer")
+  document.integer("step", "step", step, "step_invalid")
+  return step
 end
 
 -- Fill the document from a step line, which may stand behind other text; return its step, or nil for other lines.
-return function(s)
+-- learned: the layouts of its file.
+return function(s, learned)
   local at = find(s, "step:", 1, true)
   if not at then return nil end
   local digits, p = match(s, "^step:(%d+) %- ()", at)
-  if not digits or (at > 1 and sub(s, at - 1, at - 1) == "_") or not find(s, ":[+-]?[%dni]", p) then return nil end
-  local count, behind = read_pairs(s, p)
-  if count == 0 then return nil end
-  document.kind("metric")
-  document.field("stage", "trainer")
-  local step = tonumber(digits)
-  document.integer("step", "step", step, "step_invalid")
+  if not digits or byte(s, at - 1) == 95 or not find(s, ":[+-]?[%dni]", p) then return nil end
+  local pairs_only = at == 1 and sub(s, p)
+  if pairs_only then
+    local known, numbers = layout.read(learned, pairs_only)
+    if known then
+      for i = 1, known.n do document.metric(known.names[i], numbers[i]) end
+      return put_step(digits)
+    end
+  end
+  local known, behind = read_pairs(s, p)
+  if known.n == 0 then return nil end
+  if pairs_only and known.plain then
+    for i = 1, known.n do
+      known.from[i], known.to[i] = known.from[i] - p + 1, known.to[i] - p + 1
+    end
+    layout.learn(learned, pairs_only, known)
+  end
   local before = at > 1 and find(s, "%S") < at and sub(s, 1, at - 1) or nil
   if before or behind then
     document.flag("glued")
     document.message(before and behind and before .. "\n" .. behind or before or behind)
   end
-  return step
+  return put_step(digits)
 end

@@ -190,6 +190,7 @@ local function number_end(p, i)
   end
   return i
 end
+json.number_end = number_end
 
 -- Return the position of the quote that ends a string, or nil where it has an escape.
 local function string_end(p, i, n)
