@@ -20,7 +20,7 @@ from verl_ingest.normalise import lua_settings
 from verl_ingest.normalise.lua import Fallback, Normaliser
 from verl_ingest.settings import Settings
 
-NO_TIME = Fallback(1_772_380_800_123_456_789, "estimated")
+NO_TIME = Fallback(1_772_380_800_123_456_789, "read")
 NORMALISER = Normaliser(Settings(timezone="Europe/Berlin"))
 
 

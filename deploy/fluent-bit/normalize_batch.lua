@@ -2,7 +2,7 @@
 local normalizer = ...
 local read_line, time, json = normalizer.read_line, normalizer.time, normalizer.json
 local buffer = require("string.buffer")
-local find, sub, byte = string.find, string.sub, string.byte
+local find, sub, byte, floor = string.find, string.sub, string.byte, math.floor
 
 -- In this order, so that equal documents are equal bytes and compress.
 local FIELDS = {
@@ -41,24 +41,44 @@ local function count(counts, names)
   end
 end
 
+local LATE = 60 -- seconds: Ray prints lines that it left out a little later
+
+-- Move the clock of a finished file to a line: the time of the last line that had one, and the steps' durations since.
+local function follow(file, doc, own_seconds, began)
+  if own_seconds then
+    local latest = file.latest
+    if not latest or own_seconds > latest or latest - own_seconds > LATE then file.latest = own_seconds end
+    file.clock = file.latest
+  end
+  local metrics = doc.metrics
+  local step = metrics and metrics["timing_s/step"]
+  if step and step > 0 then
+    file.clock = (file.clock or began) + step + math.max(metrics["timing_s/testing"] or 0, 0)
+  end
+end
+
 normalize_locate = normalizer.locate
 
 -- Open the file that `path` names; the loader says the run and the path below the run folder where no setting does.
 normalize_open = normalizer.open
 
--- Normalise a block of lines, each ended by a newline. seconds, nanos, time_source serve lines without a time.
+-- Normalise a block of lines, each ended by a newline. seconds, nanos, time_source serve lines without a time; where
+-- that is "estimated", seconds is when the file began, and later lines follow the file's clock.
 -- Return {lines, documents, flagged, flags = {reason = n}, dropped = {rule = n}, dated = body,
 --   undated = {{index, id, action and document}, ...}}: documents without a time of their own may stand in another
 --   day's index already, so the loader looks before it writes them.
 function normalize_batch(file, block, offset, seconds, nanos, time_source)
   local dated, undated = buffer.new(#block * 2), {}
   local result = { lines = 0, documents = 0, flagged = 0, flags = {}, dropped = {}, undated = undated }
+  local estimated = time_source == "estimated"
+  if offset == 0 then file.clock, file.latest = nil, nil end
   local from, size = 1, #block
   while from <= size do
     local newline = find(block, "\n", from, true) or size + 1
     local last = newline - 1
     if last >= from and byte(block, last) == 13 then last = last - 1 end
-    local doc, own_seconds, own_nanos = read_line(file, sub(block, from, last), offset + from - 1, seconds)
+    local doc, own_seconds, own_nanos =
+      read_line(file, sub(block, from, last), offset + from - 1, file.clock or seconds)
     result.lines = result.lines + 1
     if not doc then
       result.dropped[own_seconds] = (result.dropped[own_seconds] or 0) + 1
@@ -68,14 +88,15 @@ function normalize_batch(file, block, offset, seconds, nanos, time_source)
         result.flagged = result.flagged + 1
         count(result.flags, doc.flags)
       end
+      if estimated then follow(file, doc, own_seconds, seconds) end
       if own_seconds then
         dated:put('{"index":{"_index":"', index_of(doc, own_seconds), '","_id":"', doc.event_id, '"}}\n')
         put_document(dated, doc, own_seconds, own_nanos)
       else
         doc.time_source = time_source
-        local out = buffer.new()
-        put_document(out, doc, seconds, nanos)
-        undated[#undated + 1] = { index_of(doc, seconds), doc.event_id, out:tostring() }
+        local out, at = buffer.new(), estimated and file.clock and floor(file.clock) or seconds
+        put_document(out, doc, at, nanos)
+        undated[#undated + 1] = { index_of(doc, at), doc.event_id, out:tostring() }
       end
     end
     from = newline + 1

@@ -1,7 +1,9 @@
 """Which files a load reads, and to which run each belongs."""
 
+import gzip
 import os
 import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +11,8 @@ from pathlib import Path
 from verl_ingest.errors import InputError
 from verl_ingest.normalise.lua import Normaliser
 
-# Rank logs, file logger and rollout dumps, also rotated (.1, -20260301) or compressed.
-_LOG_NAME = re.compile(r"\.jsonl(\.\d+|-\d{8})*(\.gz)?$")
+# Rank logs, file logger and rollout dumps; consoles and Ray's worker files; also rotated (.1, -20260301) or compressed.
+_LOG_NAME = re.compile(r"\.(jsonl|log|out|err)(\.\d+|-\d{8})*(\.gz)?$")
 _HEAD = 8192
 
 
@@ -47,9 +49,10 @@ def discover(paths: Iterable[Path], normaliser: Normaliser, *, run: str | None =
             raise InputError(f"{given}: no such file or folder; give the folder of a run or a log file.")
         folder = path if path.is_dir() else path.parent
         files = _walk(path) if path.is_dir() else [path]
-        named = [file for file in files if file == path or _LOG_NAME.search(file.name)]
+        named = [file for file in files if file == path or _is_log(file)]
         if not named:
-            raise InputError(f"{given}: no log file in this folder (looked for *.jsonl, also rotated or .gz).")
+            looked_for = "*.jsonl, *.log, *.out and *.err, also rotated or .gz"
+            raise InputError(f"{given}: no log file in this folder (looked for {looked_for}).")
         ignored += [file for file in files if file not in set(named)]
         for file in named:
             logs[file] = _describe(file, folder, normaliser, run)
@@ -63,6 +66,18 @@ def _walk(folder: Path) -> list[Path]:
     return sorted(
         Path(root, name) for root, _, names in os.walk(folder, onerror=refuse) for name in names if name[0] != "."
     )
+
+
+def _is_log(path: Path) -> bool:
+    """Tell a log by its name; *.log, *.out and *.err are also what programs call their binary files."""
+    named = _LOG_NAME.search(path.name)
+    if named is None or named[1] == "jsonl":
+        return named is not None
+    try:
+        with gzip.open(path) if named[3] else path.open("rb") as file:
+            return not is_binary(file.read(_HEAD))
+    except (OSError, EOFError, zlib.error):  # the reader says what is wrong with it
+        return True
 
 
 def _describe(path: Path, folder: Path, normaliser: Normaliser, run: str | None) -> LogFile:

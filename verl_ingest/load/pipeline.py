@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from elasticsearch import Elasticsearch
 
 from verl_ingest.errors import InputError
+from verl_ingest.load import duration
 from verl_ingest.load.files import LogFile
 from verl_ingest.load.reader import Unfinished, read
 from verl_ingest.load.shipper import Shipper
@@ -116,7 +117,8 @@ def _load_file(
     progress: Callable[[int], None],
 ) -> None:
     file = normaliser.open(log.path, run_id=log.run_id, relative=log.relative)
-    fallback = Fallback(log.modified_ns, "estimated")
+    began = log.modified_ns - int(duration.of_steps(log.path) * 1e9)
+    fallback = Fallback(max(began, 0), "estimated")
     for part in read(log, final=final):
         if isinstance(part, Unfinished):
             with lock:

@@ -1,0 +1,21 @@
+"""How long a log file took to write, from the step durations that verl prints."""
+
+import mmap
+import re
+from pathlib import Path
+
+# As the console prints it (plain or as a numpy number) and as the file logger writes it.
+_STEP = re.compile(rb'timing_s/(?:step|testing)"?:\s?(?:np\.\w+\()?(\d+(?:\.\d+)?)')
+_HEAD = 1 << 20  # bytes; a file that has no step line in them has none
+
+
+def of_steps(path: Path) -> float:
+    """Return the seconds that the steps of a file took, 0 where it has no step lines, is compressed or unreadable."""
+    try:
+        with path.open("rb") as file:
+            if b"timing_s/step" not in file.read(_HEAD):
+                return 0.0
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+                return sum(float(match[1]) for match in _STEP.finditer(text))
+    except OSError:  # the reader says it
+        return 0.0
