@@ -134,7 +134,7 @@ def show_logs(
         with names.open_run(store, run_name) as run:
             run_id = run.run_id
             wanted = search.wanted(run, text=grep, rank=rank, level=level, steps=steps_, around=window)
-            found = list(search.search(run, wanted))
+            found = search.search(run, wanted)
         _print_lines(found, as_json)
         if follow:
             _follow(store, run_id, wanted, found, as_json)
@@ -150,7 +150,7 @@ def _follow(store: ElasticStore, run_id: str, wanted: Lines, found: list[Documen
     while True:
         time.sleep(POLL_S)
         with store.open(run_id) as run:
-            recent = list(search.search(run, replace(wanted, since=newest - LATE_MS, until=None)))
+            recent = search.search(run, replace(wanted, since=newest - LATE_MS, until=None))
         _print_lines([document for document in recent if document["event_id"] not in seen], as_json)
         seen |= {document["event_id"] for document in recent}
         newest = max(map(milliseconds, recent), default=newest)

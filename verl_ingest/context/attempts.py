@@ -82,6 +82,8 @@ def from_track(track: Sequence[tuple[int, int]]) -> list[Attempt]:
 
 def number_of(document: Document, attempts: Sequence[Attempt]) -> int:
     """Return the number of the attempt a document belongs to: by its launch id, else by its time."""
+    if len(attempts) < 2:
+        return 1
     launch = document.get("attempt")
     if launch is not None:
         for attempt in attempts:

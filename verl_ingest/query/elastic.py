@@ -28,7 +28,7 @@ from verl_ingest.query.store import (
     Stream,
 )
 
-PAGE = 5_000
+PAGE = 10_000  # what a search may return, unless an index is set otherwise
 KEEP_ALIVE = "2m"
 
 
@@ -126,9 +126,8 @@ class ElasticRun:
         return [bucket["key"] for bucket in self._search(body)["aggregations"]["steps"]["buckets"]]
 
     def records(self, step: int) -> list[Document]:
-        """Return all documents of a step but its samples; one that stands in two days' indices comes once."""
-        found = {hit["_id"]: hit["_source"] for hit in self._hits(bodies.records(self.run_id, step))}
-        return sorted(found.values(), key=_order)
+        """Return all documents of a step but its samples, in order of time, then of file and offset."""
+        return self._documents(bodies.records(self.run_id, step))
 
     def samples(self, segment: Segment, size: int) -> list[Document]:
         """Return the samples with the lowest scores."""
@@ -150,7 +149,7 @@ class ElasticRun:
     def track(self, stream: Stream) -> list[tuple[int, int]]:
         """Return (time, step) of every record of a stream, in order of time."""
         hits = self._hits(bodies.track(self.run_id, stream))
-        return [(hit["sort"][0] // 1_000_000, hit["_source"]["step"]) for hit in hits]
+        return [(hit["sort"][0] // 1_000_000, hit["fields"]["step"][0]) for hit in hits]
 
     def first_after(self, since: int, until: int, step: int, *, dated: bool) -> int | None:
         """Return the time of the first metric record in since..until whose step is at most `step`."""
@@ -191,13 +190,9 @@ class ElasticRun:
         body = bodies.troubled_steps(self.run_id, segments)
         return [bucket["key"] for bucket in self._search(body)["aggregations"]["steps"]["buckets"]]
 
-    def lines(self, wanted: Lines) -> Iterator[Document]:
-        """Yield the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
-        seen: set[str] = set()
-        for hit in self._hits(bodies.lines(self.run_id, wanted)):
-            if hit["_id"] not in seen:
-                seen.add(hit["_id"])
-                yield hit["_source"]
+    def lines(self, wanted: Lines) -> list[Document]:
+        """Return the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
+        return self._documents(bodies.lines(self.run_id, wanted))
 
     def last_time(self) -> int:
         """Return the time of the run's last record; where lines have times, of the last one that has."""
@@ -223,6 +218,11 @@ class ElasticRun:
         found = self._client.search(body={**body, "pit": self._pit()}, allow_partial_search_results=False)
         self.pit = found["pit_id"]
         return found
+
+    def _documents(self, body: Body) -> list[Document]:
+        """Return the documents of all hits in order; one that stands in two days' indices comes once."""
+        found = {hit["_id"]: hit["_source"] for hit in self._hits(body)}
+        return sorted(found.values(), key=_order)
 
     def _hits(self, body: Body) -> Iterator[Mapping[str, Any]]:
         """Yield all hits of a search, page by page."""

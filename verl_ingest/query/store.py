@@ -3,7 +3,7 @@
 Documents are dicts as the normaliser makes them (catalog/fields.yml). Times are whole milliseconds since 1970.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -166,8 +166,8 @@ class RunReader(Protocol):
     def troubled_steps(self, segments: Sequence[Segment]) -> list[int]:
         """Return the steps with a value that is not finite, an error or a traceback, in order."""
 
-    def lines(self, wanted: Lines) -> Iterator[Document]:
-        """Yield the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
+    def lines(self, wanted: Lines) -> list[Document]:
+        """Return the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
 
     def last_time(self) -> int:
         """Return the time of the run's last record; where lines have times, of the last one that has."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any
 
 from verl_ingest.errors import InputError
@@ -13,15 +14,13 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 def seconds(document: Mapping[str, Any]) -> float:
     """Return a document's `@timestamp` as seconds since 1970, exact to a microsecond."""
     text = document["@timestamp"]
-    whole = datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc).timestamp()
-    return whole + float(f"0{text[19:-1]}" if text[19:20] == "." else 0)
+    return _whole_seconds(text[:19]) + float(f"0{text[19:-1]}" if text[19:20] == "." else 0)
 
 
 def milliseconds(document: Mapping[str, Any]) -> int:
     """Return a document's `@timestamp` in whole milliseconds since 1970, rounded down as the server does."""
     text = document["@timestamp"]
-    whole = datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc).timestamp()
-    return int(whole) * 1_000 + int((text[20:-1] + "000")[:3])
+    return _whole_seconds(text[:19]) * 1_000 + int((text[20:-1] + "000")[:3])
 
 
 def iso(ms: float) -> str:
@@ -44,3 +43,9 @@ def parse_time(text: str) -> int:
     except ValueError:
         raise InputError(f"'{text}' is not a time; write it as 2026-03-01T16:25:00 (UTC) or with a zone.") from None
     return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() * 1_000)
+
+
+@lru_cache(maxsize=1_024)
+def _whole_seconds(text: str) -> int:
+    """Read the time without its fraction; the documents of a step share few of them."""
+    return int(datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp())
