@@ -89,6 +89,30 @@ class Samples(BaseModel):
     text_per_step: int = Field(default=32, ge=0)
 
 
+# What the normaliser drops by itself; a rule of the same name would mix up the counts.
+_OWN_RULES = ("empty", "progress", "config_block", "validation_block", "ray_marker")
+
+
+class DropRule(BaseModel):
+    """Log lines to leave out: those that fit all that is given, but one in `keep_one_in`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    level: Annotated[Name, AfterValidator(str.lower)] | None = None
+    logger: Name | None = None
+    contains: Name | None = None
+    keep_one_in: Annotated[int, Field(ge=2)] | None = None
+
+    @model_validator(mode="after")
+    def _selects(self) -> "DropRule":
+        if self.name in _OWN_RULES:
+            raise ValueError(f"the name {self.name} belongs to a rule of the kit; choose another")
+        if not (self.level or self.logger or self.contains):
+            raise ValueError(f"the rule {self.name} needs a level, a logger or a text that it contains")
+        return self
+
+
 class Settings(BaseSettings):
     """Every setting with its default; settings.yml says what each is for."""
 
@@ -117,6 +141,7 @@ class Settings(BaseSettings):
     node: Name | None = None
     timezone: Zone | None = None
     samples: Samples = Samples()
+    drop: tuple[DropRule, ...] = ()
 
     service_url: Url | None = None
     kibana_url: Url | None = None
@@ -141,6 +166,9 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Let the environment win over the file, whose values `load` passes in."""
         return env_settings, init_settings
+
+
+_NESTED: dict[str, type[BaseModel]] = {"samples": Samples, "drop": DropRule}
 
 
 def load(path: Path | None = None) -> Settings:
@@ -191,7 +219,7 @@ def _sentence(error: Any, file: Path) -> str:
     if not path:  # about more than one setting
         return f"{file} and environment: {message}."
     if error["type"] == "extra_forbidden":
-        known = Settings.model_fields if len(path) == 1 else Samples.model_fields
+        known = Settings.model_fields if len(path) == 1 else _NESTED[path[0]].model_fields
         return f"{file}: unknown key {'.'.join(path)}; {_suggestion(path[-1], list(known))}"
     where, name = _origin(path, file)
     value = "not shown" if path[0] in SECRETS else re.sub("//[^/]*@", "//***@", repr(error["input"]))

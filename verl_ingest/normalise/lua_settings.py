@@ -19,6 +19,7 @@ def render(settings: Settings) -> str:
         "run_paths": list(settings.run_paths),
         "line_bytes": LINE_BYTES,
         "samples": {"text_per_step": settings.samples.text_per_step},
+        "drop": [rule.model_dump() for rule in settings.drop],
         "utc_offsets": utc_offsets(settings.timezone) if settings.timezone else None,
     }
     return f"-- Rendered from settings.yml; edit that.\nreturn {_lua(table)}\n"
