@@ -5,6 +5,7 @@ an earlier process of the same rank had reached, and, without process ids, where
 enough to see that; what the other ranks logged is then cut by time.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -41,18 +42,19 @@ def find(run: RunReader, documents: Sequence[Document]) -> list[Attempt]:
 
 def watched(documents: Sequence[Document]) -> Stream:
     """Choose the rank and stage to watch: records that name their process and have a time, lowest rank, few records."""
-    counts: dict[tuple[bool, bool, float, str], int] = {}
-    streams: dict[tuple[bool, bool, float, str], Stream] = {}
-    for document in documents:
-        if document["kind"] == "metric":
-            stream = Stream(document.get("rank"), document.get("stage"), is_dated(document))
-            rank = float("inf") if stream.rank is None else stream.rank
-            key = ("process.pid" not in document, not stream.dated, rank, stream.stage or "")
-            counts[key] = counts.get(key, 0) + 1
-            streams[key] = stream
-    if not counts:
+    streams = Counter(
+        (document.get("rank"), document.get("stage"), is_dated(document), "process.pid" in document)
+        for document in documents
+        if document["kind"] == "metric"
+    )
+    if not streams:
         return Stream(None, None, dated=False)
-    return streams[min(counts, key=lambda key: (*key[:3], counts[key], key[3]))]
+
+    def order(stream: tuple[int | None, str | None, bool, bool]) -> tuple[bool, bool, bool, int, int, str]:
+        rank, stage, dated, has_pid = stream
+        return not has_pid, not dated, rank is None, rank or 0, streams[stream], stage or ""
+
+    return Stream(*min(streams, key=order)[:3])
 
 
 def from_launches(launches: Sequence[Launch]) -> list[Attempt]:

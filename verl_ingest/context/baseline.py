@@ -19,6 +19,7 @@ FAREST = 999.0
 LEAST_RELATIVE_SIGMA = 0.01
 OUTLYING = 3.5  # Iglewicz and Hoaglin's limit
 SUSPECTS = 8  # ranks looked at per metric
+FEW = 32  # of more ranks than this, one has no say in their median and MAD
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,9 @@ def apart(values: Mapping[int, float]) -> dict[int, float]:
     """Return how many robust sigma the farthest ranks are from the other ranks; needs three ranks."""
     if len(values) < 3:
         return {}
-    median = statistics.median(values.values())
-    farthest = sorted(values, key=lambda rank: -abs(values[rank] - median))[:SUSPECTS]
-    return {rank: others(values, rank).z(values[rank]) for rank in farthest}
+    everyone = usual(list(values.values()))
+    farthest = sorted(values, key=lambda rank: -abs(values[rank] - everyone.median))[:SUSPECTS]
+    return {rank: (others(values, rank) if len(values) <= FEW else everyone).z(values[rank]) for rank in farthest}
 
 
 def others(values: Mapping[int, float], rank: int) -> Usual:
@@ -107,7 +108,8 @@ def outliers(values: Mapping[int, float], history: Mapping[int, Mapping[int, flo
     if not suspects:
         return []
     distances = _distances(history)
-    usual_distance = {rank: usual(distances.get(rank, [])) for rank in values}
+    sampled = {*suspects, *sorted(distances)[:FEW]}
+    usual_distance = {rank: usual(distances.get(rank, [])) for rank in sampled}
     known = [spread.sigma for spread in usual_distance.values() if spread is not None]
     median = statistics.median(values.values())
     found = []
