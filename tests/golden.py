@@ -53,7 +53,10 @@ def normalise(log: Path) -> dict[str, Any]:
 def _pairs(body: bytes) -> list[dict[str, Any]]:
     lines = [orjson.loads(line) for line in body.splitlines()]
     pairs = zip(lines[::2], lines[1::2], strict=True)
-    return [{"_index": action["index"]["_index"], **document} for action, document in pairs]
+    return [
+        {"_index": action["index"]["_index"], "event_id": action["index"]["_id"], **document}
+        for action, document in pairs
+    ]
 
 
 def _offset(document: dict[str, Any]) -> bytes:

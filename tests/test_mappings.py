@@ -51,7 +51,7 @@ def test_the_common_fields_and_settings_stand_in_the_kits_component():
         "settings": {
             "index.mode": "logsdb",
             "index.mapping.source.mode": "stored",
-            "index.sort.field": ["run_id", "step"],
+            "index.sort.field": ["run_id", "step", "stage", "rank"],
             "index.number_of_shards": "1",
             "index.auto_expand_replicas": "0-1",
             "index.mapping.total_fields.limit": "8000",

@@ -33,7 +33,9 @@ def documents(
     file = NORMALISER.open(path, run_id=run, relative=relative)
     result = NORMALISER.block(file, block, offset=offset, fallback=NO_TIME)
     body = result.dated + b"".join(undated.action() for undated in result.undated)
-    found = [orjson.loads(line) for line in body.split(b"\n")[1::2]]
+    lines = [orjson.loads(line) for line in body.split(b"\n")[:-1]]
+    pairs = zip(lines[::2], lines[1::2], strict=True)
+    found = [{**document, "event_id": action["index"]["_id"]} for action, document in pairs]
     assert len(found) + sum(result.dropped.values()) == result.lines == block.count(b"\n")
     return sorted(found, key=lambda document: base64.urlsafe_b64decode(document["event_id"])[6:11])
 

@@ -4,27 +4,37 @@ local read_line, time, json = normalizer.read_line, normalizer.time, normalizer.
 local buffer = require("string.buffer")
 local find, sub, byte, floor = string.find, string.sub, string.byte, math.floor
 
--- In this order, so that equal documents are equal bytes and compress.
-local FIELDS = {
-  "time_source", "run_id", "stage", "kind", "step", "global_step", "step_key", "step_source", "rank", "attempt",
-  "host.name", "process.pid", "process.name", "gpu.index", "gpu.uuid", "metrics", "metric_name", "value", "nonfinite", "weight",
-  "message", "log.level", "log.logger", "log.origin.file.name", "log.origin.file.line", "log.file.path", "log.offset",
-  "log.repeated", "error.type", "error.message", "error.stack_trace", "error.fingerprint", "error.id", "sample.input",
-  "sample.output", "sample.ground_truth", "sample.score", "sample.uid", "sample.split", "sample.prompt_id",
-  "sample.input_length", "sample.output_length", "event", "extra", "flags",
+-- What lines of one step share comes first and what tells them apart last: so they compress best beside each other.
+-- Without event_id: that carries the agent's id into its request, and the loader's stands there already.
+local SHARED = {
+  "run_id", "kind", "time_source", "step_source", "step", "global_step", "step_key", "stage", "rank", "attempt",
+  "host.name", "process.pid", "process.name", "gpu.index", "gpu.uuid",
+}
+local OWN = {
+  "metric_name", "metrics", "value", "nonfinite", "weight", "message", "log.level", "log.logger",
+  "log.origin.file.name", "log.origin.file.line", "log.file.path", "log.offset", "log.repeated", "error.type",
+  "error.message", "error.stack_trace", "error.fingerprint", "error.id", "sample.input", "sample.output",
+  "sample.ground_truth", "sample.score", "sample.uid", "sample.split", "sample.prompt_id", "sample.input_length",
+  "sample.output_length", "event", "extra", "flags",
 }
 
-local function put_document(out, doc, seconds, nanos)
-  out:put('{"@timestamp":"', time.format(seconds, nanos), '"')
-  for i = 1, #FIELDS do
-    local field = FIELDS[i]
+local function put_fields(out, doc, fields)
+  for i = 1, #fields do
+    local field = fields[i]
     local value = doc[field]
     if value ~= nil then
-      out:put(',"', field, '":')
+      out:put('"', field, '":')
       json.put(out, value)
+      out:put(",")
     end
   end
-  out:put(',"event_id":"', doc.event_id, '"}\n')
+end
+
+local function put_document(out, doc, seconds, nanos)
+  out:put("{")
+  put_fields(out, doc, SHARED)
+  put_fields(out, doc, OWN)
+  out:put('"@timestamp":"', time.format(seconds, nanos), '"}\n')
 end
 
 local index_date, index_suffix -- of the last document: most fall on one day

@@ -134,7 +134,7 @@ class ElasticRun:
         if not self._has_samples:
             return []
         hits = self._search(bodies.samples(self.run_id, segment, size))["hits"]["hits"]
-        return [hit["_source"] for hit in hits]
+        return [_document(hit) for hit in hits]
 
     def launches(self, stream: Stream) -> list[Launch]:
         """Return the processes that logged a stream, in order of their first record."""
@@ -221,7 +221,7 @@ class ElasticRun:
 
     def _documents(self, body: Body) -> list[Document]:
         """Return the documents of all hits in order; one that stands in two days' indices comes once."""
-        found = {hit["_id"]: hit["_source"] for hit in self._hits(body)}
+        found = {hit["_id"]: _document(hit) for hit in self._hits(body)}
         return sorted(found.values(), key=_order)
 
     def _hits(self, body: Body) -> Iterator[Mapping[str, Any]]:
@@ -244,6 +244,11 @@ def _several(client: Elasticsearch, header: Body, asked: Sequence[Body]) -> list
             reason = answer["error"].get("reason", answer["error"])
             raise StoreError(f"Elasticsearch could not answer a search: {reason}; look at the server's log.")
     return answers
+
+
+def _document(hit: Mapping[str, Any]) -> Document:
+    """Return the document of a hit with its id, which the loader does not write a second time."""
+    return {**hit["_source"], "event_id": hit["_id"]}
 
 
 def _order(document: Document) -> tuple[str, bytes]:
