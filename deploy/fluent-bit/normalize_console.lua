@@ -56,7 +56,7 @@ local function put_process(file, state, writer, parent)
     document.field("process.name", writer.name)
     document.field("process.pid", writer.pid)
     if writer.ip then document.extra("ip", writer.ip) end
-    if writer.after then document.extra("after", writer.after) end
+    if writer.elapsed then document.extra("elapsed", writer.elapsed) end
     if writer.rank then document.field("rank", writer.rank) end
     if parent then
       document.extra("parent", parent.name)
@@ -173,8 +173,11 @@ local function read_text(state, key, line, event_id, said, s, found, numbers)
   local has_head = said.level or said.seconds
   local is_event = not has_head and read_block(state, key, s)
   local process = state.processes[key]
-  if (process and process.trace and not has_head) or traceback.opens(s) then
+  local in_stack = process and process.trace
+  if (in_stack and not has_head) or traceback.opens(s) then
     traceback.read(process_of(state, key), s, event_id)
+  elseif in_stack then
+    traceback.interrupt(process)
   end
   if not is_event and not document.get("error.id") then
     if found then fields.apply(found, numbers) end
@@ -185,7 +188,7 @@ local function read_text(state, key, line, event_id, said, s, found, numbers)
     traceback.read_alone(s)
     read_run(s)
   end
-  document.message(s)
+  document.message(find(s, "%S") and s or line)
 end
 
 -- Return the object that a line is, where it is a record; other objects are text that something printed.
@@ -229,9 +232,8 @@ function console.read(file, line, raw, offset, now)
     local own_seconds, own_nanos = normalizer.read_object(file, object)
     return nil, own_seconds or seconds, own_nanos or nanos
   end
-  local step = read_step(s, state.step_layouts)
-  if step then
-    state.step = step
+  if read_step(s, state.step_layouts) then
+    state.step = document.get("step")
   else
     local key = writer and writer.key or ""
     local rule = block.rule(s)
@@ -247,8 +249,8 @@ function console.read(file, line, raw, offset, now)
     if rule then return rule end
     if document.get("kind") == "metric" then document.kind("log") end
     read_text(state, key, s, event_id, said, rest, found, numbers)
-    put_step(state, rest, said.rank)
     follow_launch(state, rest)
+    put_step(state, rest, said.rank)
     if not seconds then seconds, nanos = said.seconds, said.nanos end
   end
   if seconds then document.field("time_source", "line") end

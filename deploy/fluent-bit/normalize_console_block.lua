@@ -21,7 +21,7 @@ local function is_validation(s)
   if find(s, "^%(?['\"]%a+ validation metrics: ") then return true end
   local last = byte(s, -1)
   if last ~= 34 and last ~= 39 and last ~= 41 then return false end
-  return find(s, "^ ['\"]np%.%w+%(") or find(s, "^ ['\"]'val[/-]") or find(s, "^ ['\"][+-]?[%dni][%w.+-]*[,}]")
+  return find(s, "^ ['\"]np%.%w+%(") or find(s, "^ ['\"]{?'val[/-]") or find(s, "^ ['\"][+-]?[%dni][%w.+-]*[,}]")
 end
 
 -- Return the rule that drops a line for its shape, or nil.
@@ -55,9 +55,9 @@ local WORDS = { True = true, False = false }
 
 local function take(b, value)
   local depth = b.depth
-  if b.kinds[depth] ~= "{" then -- an item: lists are kept as one text
+  if b.kinds[depth] ~= "{" then -- an item: lists are kept as one text, and texts in pieces stand in parentheses
     local item = value == nil and "None" or tostring(value)
-    b.items = b.items and b.items .. ", " .. item or item
+    b.items = b.items and b.items .. (b.kinds[depth] == "(" and "" or ", ") .. item or item
     return
   end
   local path = table.concat(b.keys, ".", 1, depth)
@@ -131,9 +131,9 @@ end
 -- Return {name = value} of a printed list of hydra overrides: ['data.train_batch_size=8', ...].
 function block.overrides(s)
   local values, count = {}, 0
-  for name, value in string.gmatch(s, "['\"]%+*([^'\"=]+)=([^'\"]*)['\"]") do
-    if count == LEAVES then break end
-    values[name], count = value, count + 1
+  for _, item in string.gmatch(s, "(['\"])(.-)%1[,%]]") do
+    local name, value = match(item, "^%+*([^=]+)=(.*)$")
+    if name and count < LEAVES then values[name], count = value, count + 1 end
   end
   return count > 0 and values or nil
 end

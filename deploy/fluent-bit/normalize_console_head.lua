@@ -136,11 +136,11 @@ local function read_brackets(s)
   if p == 1 then return s end
   p = match(s, "^[-:] ()", p) or p
   if h.pid then
-    local component, file, line, behind = match(s, "^(%(?[%w_]*%)?) ?([%w_]+%.cc):(%d+): ()", p)
+    local component, at = match(s, "^%(([%w_]+)%) ()", p)
+    local file, line, behind = match(s, "^([%w_]+%.cc):(%d+): ()", at or p)
     if file then
       origin(file, line)
-      if component ~= "" then h.logger = match(component, "[%w_]+") end
-      p = behind
+      h.logger, p = component, behind
     end
   end
   return sub(s, p)
@@ -213,6 +213,13 @@ local function read_glog(s)
   return sub(s, behind)
 end
 
+-- *** SIGTERM received at time=1795955125 on cpu 0 ***
+local function read_signal(s)
+  local seconds = tonumber(match(s, "^%*%*%* SIG%u+ received at time=(%d+)"))
+  if seconds and seconds < 1e11 then h.seconds, h.nanos = seconds, 0 end
+  return s
+end
+
 -- host:pid:tid [gpu] NCCL WARN text
 local function read_nccl(s)
   local host, pid, gpu, where, word, behind = match(s, "^([%w_.-]+):(%d+):%d+ %[(%d+)%] ?(%S*) NCCL (%u+) ()")
@@ -269,6 +276,8 @@ function head.read(s, read_at)
     s = rest == s and read_glog(s) or rest
   elseif first >= 48 and first <= 57 then
     s = read_time(s)
+  elseif first == 42 then
+    s = read_signal(s)
   elseif find(s, "Warning: ", 1, true) then
     s = read_warning(s)
   end

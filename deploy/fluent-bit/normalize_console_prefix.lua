@@ -20,7 +20,7 @@ local function process_of(text)
     name = name ~= "" and name or nil,
     pid = tonumber(pid),
     ip = match(more, "ip=([%w.:]+)"),
-    after = match(more, "^ %+(%w+)$"), -- the autoscaler's time since it began
+    elapsed = match(more, "^ %+(%w+)$"), -- the autoscaler's time since it began
   }
 end
 
@@ -75,9 +75,8 @@ end
 
 -- Return the line without Ray's repeat mark, and how many equal lines it stands for.
 function prefix.repeated(s)
-  local last = byte(s, -1)
-  if last ~= 93 and last ~= 41 then return s end
-  local text, mark = match(s, "^(.*) %[repeated (%d+)x across cluster%]")
+  if not find(s, "[repeated ", 1, true) then return s end
+  local text, mark = match(s, "^(.-) ?%[repeated (%d+)x across cluster%]")
   if text then return text, tonumber(mark) end
   return s
 end

@@ -50,6 +50,10 @@ local function read_pairs(s, p)
     if not number and (value == "True" or value == "False") then
       document.extra(head .. name, value == "True")
       head, plain = "", false
+    elseif not number and mark and find(value or "", "^[^%s]+$") and not find(value, "%d") then -- no number is printed so
+      document.flag("not_a_number", name)
+      document.extra(name, value)
+      head, plain = "", false
     else
       if not number then
         name, number, text = split_glued(segment)
@@ -84,20 +88,19 @@ local function read_pairs(s, p)
 end
 
 local function put_step(digits)
-  local step = tonumber(digits)
   document.kind("metric")
   document.field("stage", "trainer")
-  document.integer("step", "step", step, "step_invalid")
-  return step
+  document.integer("step", "step", tonumber(digits), "step_invalid")
+  return true
 end
 
--- Fill the document from a step line, which may stand behind other text; return its step, or nil for other lines.
+-- Fill the document from a step line, which may stand behind other text; return whether the line is one.
 -- learned: the layouts of its file.
 return function(s, learned)
   local at = find(s, "step:", 1, true)
-  if not at then return nil end
+  if not at then return false end
   local digits, p = match(s, "^step:(%d+) %- ()", at)
-  if not digits or byte(s, at - 1) == 95 or not find(s, ":[+-]?[%dni]", p) then return nil end
+  if not digits or byte(s, at - 1) == 95 or not find(s, ":[+-]?[%dni]", p) then return false end
   local pairs_only = at == 1 and sub(s, p)
   if pairs_only then
     local known, numbers = layout.read(learned, pairs_only)
@@ -107,7 +110,7 @@ return function(s, learned)
     end
   end
   local known, behind = read_pairs(s, p)
-  if known.n == 0 then return nil end
+  if known.n == 0 then return false end
   if pairs_only and known.plain then
     for i = 1, known.n do
       known.from[i], known.to[i] = known.from[i] - p + 1, known.to[i] - p + 1

@@ -128,18 +128,19 @@ local function continue(process, s)
   local first = byte(s, 1)
   if first == 32 or first == 9 then
     if not trace.open then trace.open = find(s, '^ +File "') ~= nil and not trace.signal end
-    if trace.open then
-      add(trace, s)
-      trace.inside = true
-      local class, message = match(s, "^ +| ([%w_.]+Group): (.*)$")
-      if class then
-        close(trace, s, class, message)
-      elseif trace.count >= LINES then
-        trace.cut = trace.cut or trace.lines[KEPT_FIRST + 1] ~= nil
-        document.field("log.level", "error")
-        put_stack(trace)
-        process.trace = nil
-      end
+    if not trace.open then return true end
+    local class, message = match(s, "^ +| ([%w_.]+Group): (.*)$")
+    if class then
+      close(trace, s, class, message)
+      return true
+    end
+    add(trace, s)
+    trace.inside = true
+    if trace.count >= LINES then -- no stack is so long: say what there is, and forget it
+      document.flag("stack_endless")
+      document.field("log.level", "error")
+      put_stack(trace)
+      process.trace = nil
     end
     return true
   end
@@ -171,6 +172,11 @@ local function continue(process, s)
   if s == '"""' then return true end -- around a stack that another Python process handed over
   process.trace = nil
   return false
+end
+
+-- Note that a process printed a line with a head: the line behind it needs the name of an exception to close a stack.
+function traceback.interrupt(process)
+  process.trace.inside = false
 end
 
 -- Read a line of a process (a table that this module keeps its state in) into the document.
