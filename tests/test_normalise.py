@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from verl_ingest import assets
 from verl_ingest.catalog import fields
 from verl_ingest.normalise import lua_settings
 from verl_ingest.normalise.lua import Fallback, Normaliser
@@ -260,3 +261,11 @@ def test_texts_of_a_big_dump_are_kept_for_the_lowest_the_highest_and_a_spread() 
     assert set(sorted(scores)[-8:]) <= set(kept)
     assert len(kept) < 250
     assert sum("text_not_kept" in document.get("flags", []) for document in found) == len(scores) - len(kept)
+
+
+def test_the_loader_writes_every_field_of_the_catalogue() -> None:
+    """A field that the lists of normalize_batch.lua lack would be lost in silence."""
+    text = assets.path("deploy/fluent-bit/normalize_batch.lua").read_text()
+    written = set(re.findall(r'"([a-z_.]+)",', text)) | {"@timestamp", "event_id"}
+    elsewhere = {field.name for field in fields.load().fields if field.type == "alias" or field.name[:8] == "anomaly."}
+    assert {field.name for field in fields.load().fields} - elsewhere - written == set()

@@ -1,4 +1,4 @@
-"""What is generated and committed: the server's templates with default settings, the reference pages."""
+"""What is generated and committed: templates and the normaliser's settings by default settings, the reference pages."""
 
 import difflib
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 from verl_ingest import assets
 from verl_ingest.catalog import reference
 from verl_ingest.index import apply
+from verl_ingest.normalise import lua_settings
 from verl_ingest.settings import Settings
 
 
@@ -16,7 +17,7 @@ def files() -> dict[str, str]:
     templates = {
         template.path: json.dumps(template.body, indent=2, sort_keys=True) + "\n" for template in apply.wanted(defaults)
     }
-    return templates | reference.pages()
+    return templates | {"deploy/fluent-bit/settings.lua": lua_settings.render(defaults)} | reference.pages()
 
 
 def diff(root: Path, files: dict[str, str]) -> str:
