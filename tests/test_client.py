@@ -1,0 +1,260 @@
+"""The client's errors: a real server with security on, real refusals, and sentences for the rest."""
+
+import socket
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import elastic_transport
+import pytest
+from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
+from elasticsearch import ApiError, Elasticsearch
+
+from tests.conftest import ES_URL, ES_VERSION
+from verl_ingest.errors import KitError, SettingsError, StoreError
+from verl_ingest.index import client
+from verl_ingest.local import elasticsearch as local
+from verl_ingest.settings import Settings
+
+ADMIN = {"elasticsearch_username": "kit-admin", "elasticsearch_password": "right-password"}
+READER = {"elasticsearch_username": "kit-reader", "elasticsearch_password": "right-password"}
+ROLES = {"verl-reader": {"indices": [{"names": ["verl-*"], "privileges": ["read"]}]}}
+WHERE = "http://localhost:9200"
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[str]:
+    """Address of a server that wants a login."""
+    if ES_URL:
+        pytest.skip("needs a server of its own with security on, and ELASTICSEARCH_URL names another")
+    users = [
+        local.User("kit-admin", "right-password", ("superuser",)),
+        local.User("kit-reader", "right-password", ("verl-reader",)),
+    ]
+    with local.running(ES_VERSION, users=users, roles=ROLES) as server:
+        yield server.url
+
+
+def nodes(server: Elasticsearch) -> Any:
+    return server.nodes.info()
+
+
+def error_of(url: str, request: Callable[[Elasticsearch], Any] = nodes, **settings: Any) -> str:
+    """Return the sentence for a request that fails, its address written as SERVER."""
+    chosen = Settings(elasticsearch_url=url, **settings)
+    with pytest.raises(KitError) as failed, client.explained(chosen), client.connect(chosen) as server:
+        request(server)
+    return str(failed.value).replace(url, "SERVER")
+
+
+@pytest.mark.server
+def test_a_right_login_works(secured: str):
+    settings = Settings(elasticsearch_url=secured, **ADMIN)
+    with client.explained(settings), client.connect(settings) as server:
+        assert len(nodes(server)["nodes"]) == 1
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("login", "sentence"),
+    [
+        (
+            {},
+            "Elasticsearch at SERVER wants a login; "
+            "set ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD, or ELASTICSEARCH_API_KEY.",
+        ),
+        (
+            {**ADMIN, "elasticsearch_password": "wrong-password"},
+            "Elasticsearch at SERVER does not accept the password of kit-admin; "
+            "mend ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD.",
+        ),
+        (
+            {"elasticsearch_api_key": "bm90OmFrZXk="},
+            "Elasticsearch at SERVER does not accept the API key; set ELASTICSEARCH_API_KEY to a valid one.",
+        ),
+    ],
+    ids=["none", "wrong_password", "wrong_api_key"],
+)
+def test_a_wrong_login_is_explained(secured: str, login: dict[str, str], sentence: str):
+    assert error_of(secured, **login) == sentence
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (
+            lambda server: server.indices.put_index_template(name="verl", index_patterns=["verl-*"]),
+            "grant the cluster privilege manage_index_templates (for indices:admin/index_template/put).",
+        ),
+        (
+            lambda server: server.indices.create(index="verl-1999.10.31"),
+            "grant the index privilege create_index on verl-1999.10.31 (for indices:admin/create).",
+        ),
+        (
+            lambda server: server.search(index="private"),
+            "grant the index privilege read on private (for indices:data/read/search).",
+        ),
+    ],
+    ids=["cluster", "index", "search"],
+)
+def test_a_missing_privilege_is_named(secured: str, request_: Callable[[Elasticsearch], Any], sentence: str):
+    expected = f"Elasticsearch at SERVER does not let user [kit-reader] do this; {sentence}"
+    assert error_of(secured, request_, **READER) == expected
+
+
+@pytest.mark.server
+def test_a_full_disk_is_named_with_the_index_it_locked(secured: str):
+    def write_where_the_disk_is_full(server: Elasticsearch) -> None:
+        # What the server itself does to an index at its flood-stage watermark.
+        server.indices.create(index="verl-1999.10.30", settings={"index.blocks.read_only_allow_delete": True})
+        server.index(index="verl-1999.10.30", document={})
+
+    assert error_of(secured, write_where_the_disk_is_full, **ADMIN) == (
+        "The disk of Elasticsearch at SERVER is too full, so it locked verl-1999.10.30 against writing; "
+        "delete old indices or add space, then run this again (Elasticsearch unlocks by itself)."
+    )
+
+
+@pytest.mark.server
+def test_a_request_that_is_too_large_is_explained(secured: str):
+    sentence = error_of(secured, lambda server: server.bulk(body=b"x" * (101 << 20)), **ADMIN)
+    assert sentence.endswith("takes no request this large; raise its limit (http.max_content_length).")
+
+
+@pytest.mark.server
+def test_another_refusal_gives_the_servers_own_reason(secured: str):
+    sentence = error_of(secured, lambda server: server.search(query={"nonsense": {}}), **ADMIN)
+    assert sentence == "Elasticsearch at SERVER refused the request (parsing_exception): unknown query [nonsense]."
+
+
+@pytest.mark.server
+def test_https_to_a_server_without_tls_is_explained(secured: str):
+    sentence = error_of(secured.replace("http:", "https:"), **ADMIN)
+    assert sentence == "Elasticsearch at SERVER does not speak TLS; write http:// in ELASTICSEARCH_URL."
+
+
+def test_a_server_that_is_down_is_named():
+    with socket.socket() as unused:  # bound and not listening: the port stays free of others
+        unused.bind(("127.0.0.1", 0))
+        sentence = error_of(f"http://127.0.0.1:{unused.getsockname()[1]}")
+    assert sentence == (
+        "Elasticsearch at SERVER can't be reached (Connection refused); start it, or set ELASTICSEARCH_URL."
+    )
+
+
+def test_a_host_that_does_not_exist_is_named():
+    sentence = error_of("http://no-such-host.invalid:9200")
+    assert sentence.startswith("Elasticsearch at SERVER can't be reached (")
+    assert sentence.endswith("); start it, or set ELASTICSEARCH_URL.")
+
+
+def test_a_missing_file_of_certificates_is_named(tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"^elasticsearch_ca_certs: there is no file .*/ca\.pem\.$"):
+        client.connect(Settings(elasticsearch_ca_certs=tmp_path / "ca.pem"))
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://es.example.org", 80),
+        ("https://es.example.org", 443),
+        ("https://es.example.org:9243", 9243),
+        ("http://[::1]/es", 80),
+    ],
+)
+def test_a_url_without_a_port_means_the_ports_of_the_web(url: str, port: int):
+    (node,) = client.connect(Settings(elasticsearch_url=url)).transport.node_pool.all()
+    assert node.port == port
+
+
+# Failures that a healthy server can't show.
+
+
+class Impostor(BaseHTTPRequestHandler):
+    """Answers like a web server that knows nothing of Elasticsearch, or hangs up."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/hangs-up"):
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<html>welcome</html>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def impostor() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Impostor) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_what_is_not_elasticsearch_is_named(impostor: str):
+    assert error_of(impostor) == "What answers at SERVER is not Elasticsearch; set ELASTICSEARCH_URL."
+
+
+def test_a_connection_that_is_cut_hints_at_tls(impostor: str):
+    sentence = error_of(f"{impostor}/hangs-up")
+    assert sentence == (
+        "Elasticsearch at SERVER closed the connection; "
+        "write https:// in ELASTICSEARCH_URL if it speaks TLS, or see its log."
+    )
+
+
+def refusal(status: int, body: Any) -> ApiError:
+    node = NodeConfig("http", "localhost", 9200)
+    meta = ApiResponseMeta(status=status, http_version="1.1", headers=HttpHeaders(), duration=0.0, node=node)
+    return ApiError(str(body), meta=meta, body=body)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            elastic_transport.ConnectionTimeout("Connection timed out"),
+            f"Elasticsearch at {WHERE} did not answer in 60 s; see its log, or try again when it is less busy.",
+        ),
+        (
+            elastic_transport.TlsError(
+                "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1006)"
+            ),
+            f"The certificate of Elasticsearch at {WHERE} is not trusted (self-signed certificate); "
+            "set elasticsearch_ca_certs to the PEM file of the authority that signed it.",
+        ),
+        (
+            elastic_transport.TlsError("[X509: NO_CERTIFICATE_OR_CRL_FOUND] no certificate or crl found"),
+            f"Elasticsearch at {WHERE} can't be reached over TLS ([X509: NO_CERTIFICATE_OR_CRL_FOUND] "
+            "no certificate or crl found); is elasticsearch_ca_certs the right PEM file?",
+        ),
+        (
+            elastic_transport.SerializationError("Unable to deserialize as JSON"),
+            f"Elasticsearch at {WHERE} gave an answer that can't be read (Unable to deserialize as JSON); "
+            "is there a proxy in between?",
+        ),
+        (
+            refusal(429, {"error": {"type": "circuit_breaking_exception", "reason": "Data too large"}}),
+            f"Elasticsearch at {WHERE} is too busy (Data too large); try again later.",
+        ),
+        (
+            refusal(503, {"error": {"root_cause": [{"type": "master_not_discovered_exception", "reason": None}]}}),
+            f"Elasticsearch at {WHERE} is not ready (master_not_discovered_exception); "
+            "see its log, or try again in a moment.",
+        ),
+        (
+            refusal(502, "<html>Bad Gateway</html>"),
+            f"Elasticsearch at {WHERE} is not ready (<html>Bad Gateway</html>); see its log, or try again in a moment.",
+        ),
+    ],
+    ids=["timeout", "untrusted", "tls", "not_json", "busy", "no_master", "proxy"],
+)
+def test_other_failures_are_explained(error: Exception, sentence: str):
+    with pytest.raises(StoreError) as failed, client.explained(Settings(elasticsearch_url=WHERE)):
+        raise error
+    assert str(failed.value) == sentence
