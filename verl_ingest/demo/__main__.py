@@ -20,7 +20,8 @@ def main() -> None:
     """Run the demo; exit with 1 and one sentence where a part of it can't be done."""
     try:
         environment, stop = server()
-        for command in (["apply"], ["load", str(sample())], ["runs"], ["step", RUN, str(STEP)]):
+        load = ["load", str(sample()), "--timezone", "Etc/UTC"]  # the console's times have no zone
+        for command in (["apply"], load, ["runs"], ["step", RUN, str(STEP)]):
             run(command, environment)
     except KitError as error:
         sys.exit(f"error: {error}")
