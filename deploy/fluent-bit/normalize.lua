@@ -31,13 +31,7 @@ local LINE_BYTES = settings.line_bytes -- the agent's buffer_max_size; it hands 
 -- Read the object of a line; return seconds, nanoseconds where it has a time.
 local function read_object(file, object)
   local seconds, nanos
-  local layout = object.layout
-  local is_sample = layout and layout.is_sample
-  if is_sample == nil then
-    is_sample = verl.is_sample(object)
-    if layout then layout.is_sample = is_sample end
-  end
-  if is_sample then
+  if file.dump_step and verl.is_sample(object) then
     verl.read_sample(object, file)
   elseif verl.is_logger(object) then
     verl.read_logger(object)

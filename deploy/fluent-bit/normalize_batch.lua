@@ -38,10 +38,10 @@ local function put_document(out, doc, seconds, nanos)
 end
 
 local index_date, index_suffix -- of the last document: most fall on one day
-local function index_of(doc, seconds)
+local function index_of(file, seconds)
   local date = time.date(seconds)
   if date ~= index_date then index_date, index_suffix = date, date:gsub("-", ".") end
-  return (doc.kind == "sample" and "verl-samples-" or "verl-") .. index_suffix
+  return (file.dump_step and "verl-samples-" or "verl-") .. index_suffix
 end
 
 local function count(counts, names)
@@ -100,13 +100,13 @@ function normalize_batch(file, block, offset, seconds, nanos, time_source)
       end
       if estimated then follow(file, doc, own_seconds, seconds) end
       if own_seconds then
-        dated:put('{"index":{"_index":"', index_of(doc, own_seconds), '","_id":"', doc.event_id, '"}}\n')
+        dated:put('{"index":{"_index":"', index_of(file, own_seconds), '","_id":"', doc.event_id, '"}}\n')
         put_document(dated, doc, own_seconds, own_nanos)
       else
         doc.time_source = time_source
         local out, at = buffer.new(), estimated and file.clock and floor(file.clock) or seconds
         put_document(out, doc, at, nanos)
-        undated[#undated + 1] = { index_of(doc, at), doc.event_id, out:tostring() }
+        undated[#undated + 1] = { index_of(file, at), doc.event_id, out:tostring() }
       end
     end
     from = newline + 1
