@@ -82,11 +82,12 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("VERL_INGEST_RUN", "environment")
     monkeypatch.setenv("VERL_INGEST_NODE", "")  # as docker compose passes what is not set
     monkeypatch.setenv("VERL_INGEST_SAMPLES__TEXT_PER_STEP", "8")
-    monkeypatch.setenv("VERL_INGEST_RUN_PATHS", "/a/{run}/x.jsonl:/b/{run}/y.jsonl")
+    monkeypatch.setenv("VERL_INGEST_PATHS__RANK", "/a/{run}/x.jsonl:/b/{run}/y.jsonl")
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://environment:9200/")
     loaded = settings.load()
     assert (loaded.run, loaded.node, loaded.samples.text_per_step) == ("environment", "file", 8)
-    assert loaded.run_paths == ("/a/{run}/x.jsonl", "/b/{run}/y.jsonl")
+    assert loaded.paths.rank == ("/a/{run}/x.jsonl", "/b/{run}/y.jsonl")
+    assert loaded.run_paths[:2] == loaded.paths.rank
     assert loaded.elasticsearch_url == "http://environment:9200"
 
 
@@ -124,10 +125,10 @@ def test_the_kits_own_variable_wins_over_the_usual_one(monkeypatch: pytest.Monke
         (
             "VERL_INGEST_SAMPLES",
             "{",
-            'environment: error parsing value for field "samples" from source "EnvSettingsSource"; it should be JSON.',
+            "environment: VERL_INGEST_SAMPLES is '{': it should be a valid dictionary or instance of Samples.",
         ),
     ],
-    ids=["unknown", "value", "usual_name", "nested", "json"],
+    ids=["unknown", "value", "usual_name", "nested", "group"],
 )
 def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, sentence: str):
     monkeypatch.setenv(name, value)

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import pydantic_settings
 import yaml
 from pydantic import (
     AfterValidator,
@@ -27,7 +26,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from verl_ingest.errors import SettingsError
 
@@ -60,6 +59,12 @@ def _zone(value: str) -> str:
 def _run_path(value: str) -> str:
     if not value.startswith("/") or value.count("{run}") != 1:
         raise ValueError("it should be an absolute path with {run} in it once, such as /data/runs/{run}/logs/*.jsonl")
+    return _path(value)
+
+
+def _path(value: str) -> str:
+    if not value.startswith("/") or "**" in value or "," in value:
+        raise ValueError("it should be an absolute path; * matches within one folder, a comma can't be in it")
     return value
 
 
@@ -70,15 +75,26 @@ def _split(value: Any) -> Any:
 
 Url = Annotated[str, AfterValidator(_url)]
 Zone = Annotated[str, AfterValidator(_zone)]
-RunPaths = Annotated[
-    tuple[Annotated[str, AfterValidator(_run_path)], ...], NoDecode, BeforeValidator(_split), Field(min_length=1)
-]
+RunPaths = Annotated[tuple[Annotated[str, AfterValidator(_run_path)], ...], BeforeValidator(_split)]
+AnyPaths = Annotated[tuple[Annotated[str, AfterValidator(_path)], ...], BeforeValidator(_split)]
 Name = Annotated[str, Field(min_length=1)]
 
 
 def _elasticsearch(name: str, default: str | None = None) -> Any:
     """Let a setting of the connection also be read from the variable that other tools use for it."""
     return Field(default=default, validation_alias=AliasChoices(f"{ENV_PREFIX}{name}".lower(), name))
+
+
+class Paths(BaseModel):
+    """Where logs lie, by family; the agent tails each family by itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: RunPaths = ("/data/runs/{run}/logs/*rank*.jsonl*",)
+    file_logger: RunPaths = ("/data/runs/{run}/logs/metrics*.jsonl*",)
+    console: RunPaths = ("/data/runs/{run}/logs/*.log*",)
+    rollout: RunPaths = ("/data/runs/{run}/rollout/[0-9]*.jsonl", "/data/runs/{run}/val/[0-9]*.jsonl")
+    ray: AnyPaths = ()
 
 
 class Samples(BaseModel):
@@ -121,6 +137,7 @@ class Settings(BaseSettings):
         extra="forbid",
         env_prefix=ENV_PREFIX,
         env_nested_delimiter=ENV_NESTED,
+        enable_decoding=False,  # lists are split as PATH is, see _split
         env_ignore_empty=True,  # docker compose hands over what is not set as empty variables
     )
 
@@ -131,12 +148,7 @@ class Settings(BaseSettings):
     elasticsearch_ca_certs: Path | None = _elasticsearch("elasticsearch_ca_certs")
     expected_documents_per_day: PositiveInt = 10_000_000
 
-    run_paths: RunPaths = (
-        "/data/runs/{run}/logs/*.jsonl",
-        "/data/runs/{run}/logs/*.log",
-        "/data/runs/{run}/rollout/*.jsonl",
-        "/data/runs/{run}/val/*.jsonl",
-    )
+    paths: Paths = Paths()
     run: Name | None = None
     node: Name | None = None
     timezone: Zone | None = None
@@ -155,6 +167,12 @@ class Settings(BaseSettings):
             raise ValueError("elasticsearch_api_key and elasticsearch_username exclude each other; set one of them")
         return self
 
+    @property
+    def run_paths(self) -> tuple[str, ...]:
+        """Every configured path that names the run's folder."""
+        families = (getattr(self.paths, family) for family in Paths.model_fields)
+        return tuple(path for paths in families for path in paths if "{run}" in path)
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -168,7 +186,7 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
-_NESTED: dict[str, type[BaseModel]] = {"samples": Samples, "drop": DropRule}
+_NESTED: dict[str, type[BaseModel]] = {"paths": Paths, "samples": Samples, "drop": DropRule}
 
 
 def load(path: Path | None = None) -> Settings:
@@ -183,8 +201,6 @@ def load(path: Path | None = None) -> Settings:
         return Settings(**values)
     except ValidationError as error:
         raise SettingsError(_sentence(error.errors()[0], file)) from None
-    except pydantic_settings.SettingsError as error:
-        raise SettingsError(f"environment: {error}; it should be JSON.") from None
 
 
 def _read(file: Path) -> dict[str, Any]:
