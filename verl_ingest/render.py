@@ -1,4 +1,4 @@
-"""What is generated and committed: templates and the normaliser's settings by default settings, the reference pages."""
+"""What is generated and committed: the agent's files and the server's templates by default settings, the reference."""
 
 import difflib
 import json
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from verl_ingest import assets
 from verl_ingest.catalog import reference
+from verl_ingest.edge import fluentbit
 from verl_ingest.index import apply
 from verl_ingest.normalise import lua_settings
 from verl_ingest.settings import Settings
@@ -17,7 +18,11 @@ def files() -> dict[str, str]:
     templates = {
         template.path: json.dumps(template.body, indent=2, sort_keys=True) + "\n" for template in apply.wanted(defaults)
     }
-    return templates | {"deploy/fluent-bit/settings.lua": lua_settings.render(defaults)} | reference.pages()
+    agent = {
+        "deploy/fluent-bit/fluent-bit.yaml": fluentbit.render(defaults),
+        "deploy/fluent-bit/settings.lua": lua_settings.render(defaults),
+    }
+    return templates | agent | reference.pages()
 
 
 def diff(root: Path, files: dict[str, str]) -> str:

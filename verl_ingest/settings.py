@@ -97,6 +97,21 @@ class Paths(BaseModel):
     ray: AnyPaths = ()
 
 
+class Agent(BaseModel):
+    """How Fluent Bit runs on a node."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state: Annotated[str, AfterValidator(_path)] = "/var/lib/verl-ingest"
+    buffer_limit: Annotated[str, Field(pattern=r"^\d+[KMG]$")] = "5G"
+    secret_file: Annotated[str, AfterValidator(_path)] | None = None
+    poll: bool = False
+    forward_listen: Name = "127.0.0.1"
+    forward_port: Annotated[int, Field(ge=1, le=65535)] = 24224
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] = 2020
+    fluent_bit_513: bool = False
+
+
 class Samples(BaseModel):
     """What is kept of rollout dumps."""
 
@@ -154,6 +169,7 @@ class Settings(BaseSettings):
     timezone: Zone | None = None
     samples: Samples = Samples()
     drop: tuple[DropRule, ...] = ()
+    agent: Agent = Agent()
 
     service_url: Url | None = None
     kibana_url: Url | None = None
@@ -186,7 +202,7 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
-_NESTED: dict[str, type[BaseModel]] = {"paths": Paths, "samples": Samples, "drop": DropRule}
+_NESTED: dict[str, type[BaseModel]] = {"paths": Paths, "samples": Samples, "drop": DropRule, "agent": Agent}
 
 
 def load(path: Path | None = None) -> Settings:

@@ -1,0 +1,1 @@
+"""The agent's side: settings -> Fluent Bit's configuration, and whether it is sound."""

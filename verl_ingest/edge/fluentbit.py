@@ -1,0 +1,77 @@
+"""Settings -> fluent-bit.yaml. Pure: what varies by cluster is computed here, the text is the template's."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import jinja2
+
+from verl_ingest import assets
+from verl_ingest.index.mappings import RECORDS_PREFIX, SAMPLES_PREFIX
+from verl_ingest.normalise.lua_settings import LINE_BYTES
+from verl_ingest.settings import Settings
+
+TEMPLATE = "fluent-bit.yaml.j2"
+RECORDS, SAMPLES = "verl.records", "verl.samples"  # tags; which of them a file has depends on its family alone
+
+_COMMENTS = {
+    "rank": "Rank logs.",
+    "file_logger": "verl's file logger.",
+    "console": "Consoles.",
+    "rollout": "Rollout and validation dumps: samples, in indices of their own.",
+    "ray": "Ray's worker files.",
+}
+
+
+def render(settings: Settings) -> str:
+    """Return the text of fluent-bit.yaml."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(assets.path("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(TEMPLATE).render(context(settings))
+
+
+def context(settings: Settings) -> dict[str, Any]:
+    """Return the template's variables."""
+    url = urlsplit(settings.elasticsearch_url)
+    tls = url.scheme == "https"
+    return {
+        "agent": settings.agent,
+        "secret_file": settings.agent.secret_file,
+        "username": settings.elasticsearch_username,
+        "ca_certs": settings.elasticsearch_ca_certs,
+        "line_bytes": LINE_BYTES,
+        "inputs": _inputs(settings),
+        "outputs": [
+            {
+                "alias": "records",
+                "match": RECORDS,
+                "prefix": RECORDS_PREFIX.removesuffix("-"),
+                "buffer": settings.agent.buffer_limit,
+            },
+            {
+                "alias": "samples",
+                "match": SAMPLES,
+                "prefix": SAMPLES_PREFIX.removesuffix("-"),
+                "buffer": settings.agent.buffer_limit,
+            },
+        ],
+        "server": {"host": url.hostname, "port": url.port or (443 if tls else 80), "path": url.path, "tls": tls},
+    }
+
+
+def _inputs(settings: Settings) -> list[dict[str, str]]:
+    families = {family: getattr(settings.paths, family) for family in type(settings.paths).model_fields}
+    return [
+        {
+            "family": family,
+            "comment": _COMMENTS[family],
+            "tag": SAMPLES if family == "rollout" else RECORDS,
+            "path": ",".join(path.replace("{run}", "*") for path in paths),
+        }
+        for family, paths in families.items()
+        if paths
+    ]
