@@ -1,6 +1,7 @@
 """Fixtures for what asks the store: the demo's run as the loader writes it, a writer for documents made by hand."""
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from elasticsearch import Elasticsearch, helpers
@@ -34,17 +35,30 @@ def store(templated: Elasticsearch) -> ElasticStore:
 
 
 @pytest.fixture(scope="session")
-def demo(templated: Elasticsearch, tmp_path_factory: pytest.TempPathFactory) -> str:
+def demo(templated: Elasticsearch, demo_logs: Path) -> str:
     """The name of the demo's run, its rank logs loaded."""
+    return _load(templated, DEMO, *sorted(demo_logs.glob("*.jsonl")))
+
+
+@pytest.fixture(scope="session")
+def demo_with_console(templated: Elasticsearch, demo_logs: Path) -> str:
+    """The name of the demo's run with its console besides."""
+    return _load(templated, f"{DEMO}-with-console", demo_logs)
+
+
+@pytest.fixture(scope="session")
+def demo_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
     logs.write(folder)
-    settings = Settings()
-    found = files.discover([folder], Normaliser(settings), run=DEMO)
-    ranks = [log for log in found.logs if log.path.suffix == ".jsonl"]
-    summary = pipeline.load(ranks, templated, settings)
+    return folder
+
+
+def _load(client: Elasticsearch, run: str, *paths: Path) -> str:
+    settings = Settings(timezone="Etc/UTC")
+    summary = pipeline.load(files.discover(paths, Normaliser(settings), run=run).logs, client, settings)
     assert summary.complete
-    templated.indices.refresh(index=mappings.ALL_PATTERN)
-    return DEMO
+    client.indices.refresh(index=mappings.ALL_PATTERN)
+    return run
 
 
 @pytest.fixture

@@ -57,6 +57,12 @@ def test_the_last_step_is_that_of_the_attempt_that_runs_now(find, write):
     assert (find("resumed", "last"), find("resumed", "-2")) == (7, 6)
 
 
+def test_a_line_after_the_last_step_is_no_step(find, write):
+    late = record("late", 200, step=10, stage="rollout", metrics={"tokens": 1.0}) | {"step_source": "stream"}
+    write([*steps_of("late", range(1, 10)), late])
+    assert find("late", "last") == 9
+
+
 def test_a_time_means_the_step_of_that_time(find, write):
     write(steps_of("timed", range(1, 10)))
     assert find("timed", "2026-05-28T20:27:25Z") == 4  # 45 s after START

@@ -42,7 +42,7 @@ def run_of(
         for number in range(first, first + steps)
         for rank in range(ranks)
         for place, (stage, metric, value) in enumerate(
-            [("rollout", "rollout/latency_ms", 3.0), ("reward", "kl_divergence", 0.1)]
+            [("rollout", "rollout/latency_ms", 3_000.0), ("reward", "kl_divergence", 0.1)]
         )
     ]
 
@@ -104,6 +104,19 @@ def test_healthy_steps_are_normal(context_of, demo):
     healthy = set(range(20, 151)) - {61, 88, 128, 137}
     abnormal = [number for number in healthy if context_of(demo, number).findings]
     assert len(abnormal) <= 0.05 * len(healthy)
+
+
+def test_the_console_adds_errors_and_warnings_and_no_false_alarm(context_of, demo_with_console):
+    body = context_of(demo_with_console, 199).body
+    assert body["summary"][0] == (
+        "First error on rank 3: CUDA OOM during critic forward! Attempting recovery... (2 more errors after it)."
+    )
+    assert [error["type"] for error in body["errors"]] == [None, "torch.OutOfMemoryError", "RuntimeError"]
+    [warning] = [line for line in context_of(demo_with_console, 137).body["logs"] if line["level"] == "warning"]
+    assert (warning["message"], warning["ranks"]) == ("NaN detected in reward tensor! Filling with zeros...", [5])
+    assert context_of(demo_with_console, 100).findings == ()
+    assert "rank 3 alone drives it" in context_of(demo_with_console, 128).body["summary"][0]
+    assert context_of(demo_with_console, 203).body["attempts"][0]["attempt"] == 1
 
 
 def test_a_resumed_step_is_that_of_the_newest_attempt(context_of, demo):
@@ -368,8 +381,52 @@ def test_at_most_five_metrics_are_called_abnormal(context_of, write):
     assert all(metric["previous"]["z"] > 5 for metric in context.body["metrics"])
 
 
+def driver_run(name: str, steps: int, **last: float) -> list[Document]:
+    """A run that only its driver logs; the last step has other values."""
+    usual = {"timing_s/step": 50.0, "actor/entropy": 0.5, "custom": 0.0}
+    return [
+        record(name, 50 * number, step=number, stage="trainer", metrics=usual | (last if number == steps else {}))
+        for number in range(1, steps + 1)
+    ]
+
+
+def test_a_validation_explains_a_long_step(context_of, write):
+    write(driver_run("validated", 30, **{"timing_s/step": 100.0, "timing_s/testing": 47.0}))
+    write(driver_run("slow", 30, **{"timing_s/step": 100.0}))
+    assert context_of("validated", 30).findings == ()
+    assert context_of("slow", 30).body["summary"] == [
+        "timing_s/step 100 s is 20.0 sigma above steps 1\u201329 (median 50)."
+    ]
+
+
+def test_a_value_that_never_changed_before(context_of, write):
+    write(driver_run("constant", 30, custom=0.25))
+    assert context_of("constant", 30).body["summary"] == ["custom is 0.25; in steps 1\u201329 it was 0 throughout."]
+
+
+def drifting(name: str, first: float, last: float) -> list[Document]:
+    values = [first + (last - first) * max(number - 60, 0) / 140 + 0.001 * (number % 5) for number in range(1, 201)]
+    return [
+        record(name, 10 * number, step=number, stage="trainer", metrics={"actor/entropy": value})
+        for number, value in enumerate(values, 1)
+    ]
+
+
+def test_a_slow_drift_across_an_alarm_limit_is_abnormal(context_of, write):
+    write(drifting("drift", 1.9, 1.1))
+    assert context_of("drift", 200).body["summary"][-1] == (
+        "actor/entropy 1.1 nats is below its alarm limit 1.2; it was 1.9 in the first 50 steps."
+    )
+    assert "alarm" not in " ".join(context_of("drift", 100).body["summary"])
+
+
+def test_a_run_that_began_beyond_a_limit_is_not_held_to_it(context_of, write):
+    write(drifting("beyond", 0.6, 0.5))
+    assert "alarm" not in " ".join(context_of("beyond", 200).body["summary"])
+
+
 def test_a_deviation_to_the_good_side_alone_is_normal(context_of, write):
-    write(replaced(run_of("faster", 30), {"step": 30, "stage": "rollout"}, metrics={"rollout/latency_ms": 0.5}))
+    write(replaced(run_of("faster", 30), {"step": 30, "stage": "rollout"}, metrics={"rollout/latency_ms": 500.0}))
     context = context_of("faster", 30)
     assert context.findings == ()
     assert metric_of(context.body, "rollout/latency_ms")["previous"]["z"] < -5

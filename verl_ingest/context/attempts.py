@@ -41,20 +41,25 @@ def find(run: RunReader, documents: Sequence[Document]) -> list[Attempt]:
 
 
 def watched(documents: Sequence[Document]) -> Stream:
-    """Choose the rank and stage to watch: records that name their process and have a time, lowest rank, few records."""
+    """Choose the rank and stage to watch: its records name their process and their step, have a time, and are few."""
     streams = Counter(
-        (document.get("rank"), document.get("stage"), is_dated(document), "process.pid" in document)
+        (
+            Stream(document.get("rank"), document.get("stage"), is_dated(document)),
+            "process.pid" in document,
+            document.get("step_source") == "record",
+        )
         for document in documents
         if document["kind"] == "metric"
     )
     if not streams:
         return Stream(None, None, dated=False)
 
-    def order(stream: tuple[int | None, str | None, bool, bool]) -> tuple[bool, bool, bool, int, int, str]:
-        rank, stage, dated, has_pid = stream
-        return not has_pid, not dated, rank is None, rank or 0, streams[stream], stage or ""
+    def order(found: tuple[Stream, bool, bool]) -> tuple[bool, bool, bool, bool, int, int, str]:
+        stream, has_pid, says_step = found
+        unranked, rank = stream.rank is None, stream.rank or 0
+        return not has_pid, not says_step, not stream.dated, unranked, rank, streams[found], stream.stage or ""
 
-    return Stream(*min(streams, key=order)[:3])
+    return min(streams, key=order)[0]
 
 
 def from_launches(launches: Sequence[Launch]) -> list[Attempt]:

@@ -2,7 +2,8 @@
 
 Robust z = (value - median) / sigma with sigma = 1.4826 x MAD (Iglewicz and Hoaglin 1993, How to Detect and Handle
 Outliers; Leys et al. 2013, J. Exp. Soc. Psychol. 49:764). Where more than half of the history is one number, MAD is 0
-and sigma is 1.2533 x the mean distance from the median (Iglewicz and Hoaglin); it is never below 1 % of the median.
+and sigma is 1.2533 x the mean distance from the median (Iglewicz and Hoaglin). Sigma has a floor, 1 % of the median:
+what is steadier than that can be many sigma away without anybody caring. For durations and speeds it is 5 % and 0.05 s.
 
 A step has some twenty metrics on every rank, so a fixed limit of 3 sigma would cry wolf every few steps. `limit` grows
 with the number of values judged, so that about one healthy step in a hundred is called abnormal.
@@ -16,7 +17,9 @@ WINDOW = 50
 ENOUGH = 10
 FALSE_ALARM = 0.01
 FAREST = 999.0
-LEAST_RELATIVE_SIGMA = 0.01
+LEAST_SIGMA = 0.01  # times the median
+LEAST_SIGMA_OF_SPEED = 0.05
+LEAST_SIGMA_S = 0.05
 OUTLYING = 3.5  # Iglewicz and Hoaglin's limit
 SUSPECTS = 8  # ranks looked at per metric
 FEW = 32  # of more ranks than this, one has no say in their median and MAD
@@ -45,8 +48,8 @@ class Usual:
         return distance / self.sigma
 
 
-def usual(history: Sequence[float]) -> Usual | None:
-    """Return what the history says, None where there is none."""
+def usual(history: Sequence[float], *, relative: float = LEAST_SIGMA, absolute: float = 0.0) -> Usual | None:
+    """Return what the history says, None where there is none; sigma is at least `absolute`, and `relative` x median."""
     if not history:
         return None
     median = statistics.median(history)
@@ -58,7 +61,7 @@ def usual(history: Sequence[float]) -> Usual | None:
         mean=statistics.fmean(history),
         median=median,
         mad=mad,
-        sigma=max(sigma, LEAST_RELATIVE_SIGMA * abs(median)),
+        sigma=max(sigma, absolute, relative * abs(median)),
     )
 
 
@@ -116,7 +119,7 @@ def outliers(values: Mapping[int, float], history: Mapping[int, Mapping[int, flo
     for rank in suspects:
         own = usual_distance[rank]
         if own is not None and own.enough:
-            sigma = max(own.sigma, statistics.median(known), LEAST_RELATIVE_SIGMA * abs(median))
+            sigma = max(own.sigma, statistics.median(known), LEAST_SIGMA * abs(median))
             z = replace(own, sigma=sigma).z(values[rank] - median)
             if abs(z) > limit(judged, own.steps):
                 found.append(Outlier(rank, values[rank], others(values, rank).median, z))

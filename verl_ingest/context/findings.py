@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_ingest.catalog.metrics import Alarm
-from verl_ingest.context.metrics import Judged, Straggler, is_judged
+from verl_ingest.context.metrics import Judged, Straggler, best_spellings, does_extra_work, is_judged, without_expected
 from verl_ingest.context.stages import StageTime
 from verl_ingest.context.words import DASH, duration, first_line, listed, number, ranks, sigmas
 from verl_ingest.query.store import Key, Levels
@@ -82,13 +82,10 @@ def of_metrics(
     """
     slow = _of_stragglers(stragglers)
     told = {name for finding in slow for name in finding.metrics}
-    unique: dict[str, Judged] = {}
-    for metric in sorted(judged, key=_spelling):
-        if metric.key.name not in told and (metric.deviates or metric.outliers or metric.alarm):
-            unique.setdefault(metric.quantity, metric)
-    urgent = sorted(unique.values(), key=_urgency)
+    candidates = without_expected(best_spellings(judged))
+    urgent = sorted((metric for metric in candidates if metric.key.name not in told), key=_urgency)
     bad = [metric for metric in urgent if metric.is_bad]
-    good = [metric for metric in urgent if not metric.is_bad and is_judged(metric.meaning)]
+    good = [metric for metric in urgent if metric.deviates and not metric.is_bad and is_judged(metric.meaning)]
     shown = [*bad, *(good if bad or slow else [])][: max(MOST_METRICS - len(told), 0)]
     steps = sorted({step for of_metric in levels.values() for step in of_metric})
     return [*slow, *(_of_metric(metric, steps) for metric in shown)]
@@ -116,8 +113,10 @@ def _slowness(straggler: Straggler) -> str:
     return f"{straggler.judged.label} {value} is {straggler.value / straggler.others:.1f} times the other ranks'"
 
 
-def of_step_time(stages: Sequence[StageTime]) -> list[Finding]:
-    """Say that the whole step took long."""
+def of_step_time(stages: Sequence[StageTime], judged: Sequence[Judged]) -> list[Finding]:
+    """Say that the whole step took long, where no metric says so and no extra work explains it."""
+    if does_extra_work(judged):
+        return []
     return [
         Finding(
             f"The step took {duration(stage.duration)}, {stage.duration / stage.median:.1f} times the median of the "
@@ -125,6 +124,7 @@ def of_step_time(stages: Sequence[StageTime]) -> list[Finding]:
         )
         for stage in stages
         if stage.stage == "trainer"
+        and stage.metric is None
         and None not in (stage.duration, stage.median)
         and stage.duration > LONG_STEP * stage.median
     ]
@@ -143,11 +143,13 @@ def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:
     named = {"metrics": (metric.key.name,), "rank": rank if metric.outliers else None}
     alone = metric.driver
     if metric.deviates or alone:
-        side = "above" if metric.z > 0 else "below"
-        sentence = (
-            f"{metric.label} {number(metric.pooled.mean, metric.unit)} is {sigmas(metric.z)} {side} "
-            f"steps {steps[0]}{DASH}{steps[-1]} (median {number(metric.usual.median)})"
-        )
+        value, before = number(metric.pooled.mean, metric.unit), f"steps {steps[0]}{DASH}{steps[-1]}"
+        median = number(metric.usual.median)
+        if metric.usual.sigma == 0:
+            sentence = f"{metric.label} is {value}; in {before} it was {median} throughout"
+        else:
+            side = "above" if metric.z > 0 else "below"
+            sentence = f"{metric.label} {value} is {sigmas(metric.z)} {side} {before} (median {median})"
         if alone:
             sentence += f"; rank {alone.rank} alone drives it ({number(alone.value)})"
         elif metric.outliers:
@@ -171,12 +173,6 @@ def _drift(metric: Judged, alarm: Alarm) -> str:
         return f"{value} is {number(abs(mean - before.median))} away from its {first}"
     limit, side = (alarm.above, "above") if alarm.above is not None else (alarm.below, "below")
     return f"{value} is {side} its alarm limit {number(limit)}; it was {first}"
-
-
-def _spelling(metric: Judged) -> tuple[bool, int]:
-    """Order spellings of one quantity, best first: what ranks logged, then as the catalogue has it."""
-    names = metric.meaning.names if metric.meaning else ()
-    return not metric.key.ranked, names.index(metric.key.name) if metric.key.name in names else 0
 
 
 def _urgency(metric: Judged) -> tuple[bool, float]:

@@ -14,6 +14,11 @@ from verl_ingest.query.store import Key, Levels
 SHORT_NAMES = {"kl_ref": "KL"}
 SLOW = 1.5  # times the other ranks' median
 SECONDS_PER = {"s": 1.0, "ms": 0.001}
+SPEEDS = (*SECONDS_PER, "tokens/s", "tokens/s/GPU")
+PER_TOKEN = "ms/token"  # made of a duration that is there too, which says the same
+# Steps with this extra work take long and have little throughput, as they should.
+EXTRA_WORK = ("testing_time", "save_checkpoint_time")
+SLOWED_BY_EXTRA_WORK = ("step_time", "step_throughput")
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,9 @@ class Judged:
 
     @property
     def quantity(self) -> str:
-        """The catalogue's name: two spellings of one quantity have the same."""
-        return self.meaning.name if self.meaning else self.key.name
+        """The catalogue's name, which all spellings share; of a stranger or one of a family, the metric's own name."""
+        exact = self.meaning is not None and self.key.name in self.meaning.names
+        return self.meaning.name if exact else self.key.name
 
     @property
     def unit(self) -> str:
@@ -66,7 +72,7 @@ class Judged:
     @property
     def abnormal(self) -> bool:
         """Whether the mean is beyond the limit to the bad side."""
-        return self.deviates and is_bad(self.z, self.meaning)
+        return self.deviates and is_judged(self.meaning) and is_bad(self.z, self.meaning)
 
     @property
     def is_bad(self) -> bool:
@@ -82,14 +88,13 @@ class Judged:
         """
         if self.meaning is None or self.at_first is None or not self.at_first.enough:
             return None
-        mean, z = self.pooled.mean, self.at_first.z(self.pooled.mean)
-        bad_side = is_bad(z, self.meaning) and abs(z) > self.limit
+        mean, first = self.pooled.mean, self.at_first.median
+        z = self.at_first.z(mean)
         for alarm in self.meaning.alarms:
-            if alarm.times is None and (
-                (alarm.above is not None and mean > alarm.above and z > self.limit)
-                or (alarm.below is not None and mean < alarm.below and z < -self.limit)
-                or (alarm.swing is not None and abs(mean - self.at_first.median) > alarm.swing and bad_side)
-            ):
+            above = alarm.above is not None and first <= alarm.above < mean and z > self.limit
+            below = alarm.below is not None and first >= alarm.below > mean and z < -self.limit
+            swung = alarm.swing is not None and abs(mean - first) > alarm.swing and abs(z) > self.limit
+            if alarm.times is None and (above or below or (swung and is_bad(z, self.meaning))):
                 return alarm
         return None
 
@@ -152,6 +157,31 @@ class Straggler:
         }
 
 
+def best_spellings(judged: Sequence[Judged]) -> list[Judged]:
+    """Keep one metric of each quantity: that of the most ranks, then the one that the catalogue names first."""
+
+    def order(metric: Judged) -> tuple[int, int]:
+        names = metric.meaning.names if metric.meaning else ()
+        return -metric.pooled.n, names.index(metric.key.name) if metric.key.name in names else 0
+
+    found: dict[tuple[str, str | None], Judged] = {}
+    for metric in sorted(judged, key=order):
+        found.setdefault((metric.quantity, metric.stage), metric)
+    return list(found.values())
+
+
+def does_extra_work(judged: Sequence[Judged]) -> bool:
+    """Tell whether the step has a validation or a checkpoint."""
+    return any(metric.quantity in EXTRA_WORK for metric in judged)
+
+
+def without_expected(judged: Sequence[Judged]) -> list[Judged]:
+    """Leave out the whole step's time and throughput where extra work explains them."""
+    if not does_extra_work(judged):
+        return list(judged)
+    return [metric for metric in judged if metric.quantity not in SLOWED_BY_EXTRA_WORK]
+
+
 def is_bad(z: float, meaning: Metric | None) -> bool:
     """Tell whether a deviation is to the bad side; of a stranger, either side is."""
     direction = meaning.direction if meaning else "either"
@@ -159,8 +189,8 @@ def is_bad(z: float, meaning: Metric | None) -> bool:
 
 
 def is_judged(meaning: Metric | None) -> bool:
-    """Tell whether the metric has a bad side at all."""
-    return meaning is None or meaning.direction != "none"
+    """Tell whether the metric has a bad side of its own at all."""
+    return meaning is None or (meaning.direction != "none" and meaning.unit != PER_TOKEN)
 
 
 def suspects(values: Mapping[Key, Sequence[Value]], catalogue: Catalogue, most: int) -> list[Key]:
@@ -189,14 +219,24 @@ def judge(
     for key, numbers in values.items():
         meaning = meanings[key]
         pooled = pooling.pool(numbers, meaning.direction if meaning else "either")
+        floor = _floor(meaning)
         usual, at_first = (
-            baseline.usual([level.mean for level in of.get(key, {}).values()]) for of in (levels, first_levels)
+            baseline.usual([level.mean for level in of.get(key, {}).values()], **floor) for of in (levels, first_levels)
         )
         limit = baseline.limit(means, usual.steps if usual else 0)
         outliers = baseline.outliers(pooled.values, rank_values.get(key, {}), single)
         bad = tuple(outlier for outlier in outliers if is_bad(outlier.value - outlier.others, meaning))
         found.append(Judged(key, meaning, pooled, usual, at_first, limit, bad))
     return sorted(found, key=lambda metric: -abs(metric.z or 0.0))
+
+
+def _floor(meaning: Metric | None) -> dict[str, float]:
+    """Return the floor of sigma: speeds vary more than anybody cares."""
+    if meaning is None or meaning.unit not in SPEEDS:
+        return {}
+    seconds = SECONDS_PER.get(meaning.unit)
+    absolute = 0.0 if seconds is None else baseline.LEAST_SIGMA_S / seconds
+    return {"relative": baseline.LEAST_SIGMA_OF_SPEED, "absolute": absolute}
 
 
 def _by_rank(values: Sequence[Value]) -> dict[int, float]:

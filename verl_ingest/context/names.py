@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import onset
+from verl_ingest.context import attempts, onset
+from verl_ingest.context.dates import settled
 from verl_ingest.errors import InputError, NotFound
 from verl_ingest.query.store import RunReader, Store
 from verl_ingest.query.times import parse_time
@@ -68,9 +69,11 @@ def find_step(run: RunReader, text: str, *, catalogue: Catalogue, now: int, wind
 
 
 def _from_the_end(run: RunReader, back: int) -> int:
-    """Count back from the step that was logged last; a resumed run may have reached a higher one before."""
-    last = run.step_at(run.last_time(), {})
-    steps = [] if last is None else run.steps(high=last, size=back, newest_first=True)
+    """Count back from the last step of the attempt that runs now; an earlier one may have reached a higher step."""
+    last = run.steps(size=1, newest_first=True)
+    known = attempts.find(run, settled(run.records(last[0]))) if last else []
+    high = known[-1].last_step if len(known) > 1 else None
+    steps = run.steps(high=high, size=back, newest_first=True)
     if len(steps) < back:
         raise NotFound(f"Run '{run.run_id}' has only {len(steps)} steps.")
     return steps[-1]

@@ -79,9 +79,9 @@ def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now:
     if not documents and not samples:
         raise NotFound(f"Run '{run.run_id}' has no step {step}{_nearest(run, step)}.")
     begin = min((attempt.first_step for attempt in known), default=step)
-    before = attempts.segments(known, attempt, max(step - window, begin), step - 1)
+    before = attempts.segments(known, attempt, max(step - window, 0), step - 1)
     start = attempts.segments(known, attempt, begin, min(begin + baseline.WINDOW, step - window) - 1)
-    recent = attempts.segments(known, attempt, max(step - stages.RECENT, begin), step - 1)
+    recent = attempts.segments(known, attempt, max(step - stages.RECENT, 0), step - 1)
     values = pooling.last_values(by_attempt.get(attempt, []))
     suspects = metrics.suspects(values, catalogue, SUSPECT_METRICS)
     most = max((len(values[key]) for key in suspects), default=1)
@@ -97,7 +97,7 @@ def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now:
         levels=levels,
         first_levels=first_levels,
         presence=history.presence,
-        rank_values=run.rank_values(attempts.segments(known, attempt, max(step - steps, begin), step - 1), suspects),
+        rank_values=run.rank_values(attempts.segments(known, attempt, max(step - steps, 0), step - 1), suspects),
         samples=samples,
         may_grow=_is_young(documents, now) and not run.steps(low=step + 1, size=1, newest_first=False),
     )
@@ -122,7 +122,7 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
         *findings.of_nonfinite(nonfinite),
         *findings.of_missing(missing),
         *findings.of_metrics(judged, slow, evidence.levels),
-        *findings.of_step_time(times),
+        *findings.of_step_time(times, judged),
         *([] if in_progress or missing else findings.of_completeness(completeness)),
     )
     body = {
@@ -169,12 +169,12 @@ def _attempts(evidence: Evidence, catalogue: Catalogue) -> list[dict[str, Any]]:
     found = []
     for number, documents in sorted(evidence.documents.items()):
         values = evidence.values if number == evidence.attempt else pooling.last_values(documents)
-        golden = {
-            key.name: pooling.pool(values[key], "either").mean
-            for metric in catalogue.golden
-            for key in sorted(values, key=lambda key: metric.names.index(key.name) if key.name in metric.names else 0)
-            if key.name in metric.names
-        }
+        golden = {}
+        for metric in catalogue.golden:
+            keys = [key for key in values if key.name in metric.names]
+            if keys:
+                best = min(keys, key=lambda key: (-len(values[key]), metric.names.index(key.name)))
+                golden[best.name] = pooling.pool(values[best], metric.direction).mean
         found.append({"attempt": number, **_times(documents), "metrics": golden})
     return found
 

@@ -15,7 +15,10 @@ MOST = 10_000
 AS_STORED = ["_shard_doc"]
 ERROR_LEVELS = ("error", "critical", "fatal")
 ERROR = {"bool": {"should": [{"exists": {"field": "error.type"}}, {"terms": {"log.level": list(ERROR_LEVELS)}}]}}
-STEPS_OF = {"terms": {"kind": ["metric", "sample"]}}
+# What says its step itself: a line of a stream after the last step belongs to a step that never came.
+SAYS_STEP = {
+    "bool": {"filter": [{"terms": {"kind": ["metric", "sample"]}}, {"term": {"step_source": "record"}}]},
+}
 METRIC = {"term": {"kind": "metric"}}
 SAMPLE = {"term": {"kind": "sample"}}
 # Where the line has a time of its own: any other time is that of reading, or the file's.
@@ -52,7 +55,7 @@ def runs(after: Mapping[str, Any] | None) -> Body:
         "dated": {"filter": IS_DATED, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
         "errors": {"filter": ERROR, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
         "newest": {
-            "filter": METRIC,
+            "filter": SAYS_STEP,
             "aggs": {"hit": {"top_hits": {"size": 1, "sort": [{"@timestamp": "desc"}], "_source": ["step"]}}},
         },
     }
@@ -76,7 +79,7 @@ def steps(run_id: str, *, low: int | None, high: int | None, size: int, newest_f
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": _all(of_run(run_id), STEPS_OF, *_range("step", gte=low, lte=high)),
+        "query": _all(of_run(run_id), SAYS_STEP, *_range("step", gte=low, lte=high)),
         "aggs": {"steps": {"terms": {"field": "step", "size": size, "order": order}}},
     }
 
@@ -220,7 +223,7 @@ def step_at(run_id: str, time: int, labels: Mapping[str, Any], *, before: bool, 
     return {
         "size": 1,
         "track_total_hits": False,
-        "query": _all(of_run(run_id), STEPS_OF, {"exists": {"field": "step"}}, *window, *exact, *metric),
+        "query": _all(of_run(run_id), SAYS_STEP, *window, *exact, *metric),
         "sort": [{"@timestamp": "desc" if before else "asc"}],
         "_source": ["step"],
     }
@@ -286,7 +289,7 @@ def _composite(field: str, after: Mapping[str, Any] | None, aggs: Body) -> Body:
 def _stream(run_id: str, stream: Stream) -> Body:
     own = {"term": {"rank": stream.rank}} if stream.rank is not None else _lacks("rank")
     dated = [IS_DATED] if stream.dated else []
-    return _all(of_run(run_id), METRIC, own, _stage(stream.stage), {"exists": {"field": "step"}}, *dated)
+    return _all(of_run(run_id), METRIC, SAYS_STEP, own, _stage(stream.stage), *dated)
 
 
 def _group(stage: str | None, ranked: bool) -> Body:

@@ -25,11 +25,10 @@ def render(context: StepContext, catalogue: Catalogue, *, width: int, rank: int 
     """Return everything that fits on a screen of `width` columns; `rank` adds the column of that rank."""
     body = context.body
     named = [name for finding in context.findings for name in finding.metrics]
-    golden = [name for metric in catalogue.golden for name in metric.names]
     parts = [
         _title(body, bool(context.findings)),
         _summary(body["summary"], len(context.findings)),
-        _metrics(body["metrics"], named, golden, rank, wide=width >= WIDE),
+        _metrics(body["metrics"], named, catalogue, rank, wide=width >= WIDE),
         _stages(body["stages"]),
         _attempts(body["attempts"]),
         _resources(body["resources"]),
@@ -69,13 +68,16 @@ def _summary(sentences: Sequence[str], abnormal: int) -> RenderableType:
 
 
 def _metrics(
-    metrics: Sequence[Mapping[str, Any]], named: Sequence[str], golden: Sequence[str], rank: int | None, *, wide: bool
+    metrics: Sequence[Mapping[str, Any]], named: Sequence[str], catalogue: Catalogue, rank: int | None, *, wide: bool
 ) -> RenderableType | None:
-    """Show the metrics that the summary names, the golden six, then those farthest from usual."""
+    """Show the metrics that the summary names, the golden six, then those farthest from usual; one spelling each."""
     if not metrics:
         return None
+    golden = [name for metric in catalogue.golden for name in metric.names]
     first = {name: place for place, name in enumerate(dict.fromkeys((*named, *golden)))}
-    shown = sorted(metrics, key=lambda metric: first.get(metric["name"], len(first)))[:METRICS]
+    ordered = sorted(metrics, key=lambda metric: first.get(metric["name"], len(first)))
+    quantities = {(catalogue.names_of(metric["name"])[0], metric["stage"]): metric for metric in reversed(ordered)}
+    shown = list(reversed(quantities.values()))[:METRICS]
     columns = ("mean", "usual", "z", "min", "max", "unit", "worst") if wide else ("mean", "usual", "z")
     table = _grid(header=True)
     table.add_column("metric", overflow="fold", min_width=12)
@@ -83,7 +85,7 @@ def _metrics(
         table.add_column(heading, justify="left" if heading in ("unit", "worst") else "right", no_wrap=True)
     for metric in shown:
         cells = _cells(metric)
-        own = [] if rank is None else [number(metric["values"][str(rank)])]
+        own = [] if rank is None else [number(metric["values"].get(str(rank)))]
         style = "red" if metric["name"] in named else None
         table.add_row(Text(metric["name"]), *own, *(cells[column] for column in columns), style=style)
     more = len(metrics) - len(shown)
