@@ -67,7 +67,7 @@ end
 -- Return the hash that equal errors share: of class and message without paths and words that hold a digit; an empty
 -- message says nothing, so there the function that raised it counts.
 local function fingerprint(class, message, trace)
-  local plain = gsub(gsub(message, "%S*%d%S*", ""), "%S*/%S*", "")
+  local plain = gsub(gsub(sub(message, 1, LINE_BYTES), "%S*%d%S*", ""), "%S*/%S*", "")
   plain = gsub(plain, "%s+", " ")
   if not find(plain, "%a") and trace then
     for i = #trace.lines, 1, -1 do
