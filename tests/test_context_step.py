@@ -285,6 +285,24 @@ def test_a_straggler_needs_no_history(context_of, write):
     assert (straggler["rank"], straggler["duration_s"]) == (3, 41.0)
 
 
+def test_the_ranks_of_a_slow_host_are_named_together(context_of, write):
+    write(
+        record(
+            "slow-host",
+            1,
+            step=1,
+            rank=rank,
+            stage="actor",
+            host=f"node-{rank // 4}",
+            metrics={"timing_s/update_actor": (30.0 if rank // 4 == 2 else 10.0) + rank / 100},
+        )
+        for rank in range(16)
+    )
+    assert context_of("slow-host", 1).body["summary"] == [
+        "Ranks 8\u201311 (node-2) are stragglers: timing_s/update_actor 30.1 s is 3.0 times the other ranks'."
+    ]
+
+
 def test_the_first_error_is_the_first_by_true_time(context_of, write):
     """The clock of node-1 is 2 s ahead, so its error is the first although its stamp is the later one."""
     documents = [
@@ -353,6 +371,15 @@ def test_the_kind_of_a_value_that_is_not_finite(context_of, write, kind):
     body = context_of(run, 1).body
     assert body["nonfinite"] == [{"metric": "loss", "rank": 1, "stage": "actor", "kind": kind}]
     assert body["summary"][0].startswith("loss of rank 1 is ")
+
+
+def test_a_null_is_what_another_line_says_it_was(context_of, write):
+    lines = [
+        record("nulls", at, step=1, stage="trainer", nonfinite=["loss"], flags=[f"{kind}:loss"])
+        for at, kind in ((1, "null"), (2, "inf"), (3, "null"))
+    ]
+    write(lines)
+    assert [entry["kind"] for entry in context_of("nulls", 1).body["nonfinite"]] == ["inf"]
 
 
 def test_two_spellings_of_one_quantity_are_called_abnormal_once(context_of, write):

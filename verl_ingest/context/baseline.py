@@ -100,12 +100,19 @@ def others(values: Mapping[int, float], rank: int) -> Usual:
     return usual([value for other, value in values.items() if other != rank])
 
 
-def outliers(values: Mapping[int, float], history: Mapping[int, Mapping[int, float]], judged: int) -> list[Outlier]:
+def outliers(
+    values: Mapping[int, float],
+    history: Mapping[int, Mapping[int, float]],
+    *,
+    judged: int,
+    relative: float = LEAST_SIGMA,
+    absolute: float = 0.0,
+) -> list[Outlier]:
     """Return the ranks that left the others at this step, the farthest first.
 
     `history` is step -> rank -> value of the steps before. A rank must be far from the others now (`apart`), and its
     distance from the ranks' median far from what it was: sigma is that of its own distances or the median rank's,
-    whichever is larger.
+    whichever is larger, with the same floor as in `usual`.
     """
     suspects = [rank for rank, z in apart(values).items() if abs(z) > OUTLYING]
     if not suspects:
@@ -119,7 +126,7 @@ def outliers(values: Mapping[int, float], history: Mapping[int, Mapping[int, flo
     for rank in suspects:
         own = usual_distance[rank]
         if own is not None and own.enough:
-            sigma = max(own.sigma, statistics.median(known), LEAST_SIGMA * abs(median))
+            sigma = max(own.sigma, statistics.median(known), absolute, relative * abs(median))
             z = replace(own, sigma=sigma).z(values[rank] - median)
             if abs(z) > limit(judged, own.steps):
                 found.append(Outlier(rank, values[rank], others(values, rank).median, z))

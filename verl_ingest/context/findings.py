@@ -92,19 +92,23 @@ def of_metrics(
 
 
 def _of_stragglers(stragglers: Sequence[Straggler]) -> list[Finding]:
-    by_rank: dict[int, list[Straggler]] = {}
+    """Say it once for the ranks of one host that are slow in the same things."""
+    of_rank: dict[int, list[Straggler]] = {}
     for straggler in stragglers:
-        by_rank.setdefault(straggler.rank, []).append(straggler)
+        of_rank.setdefault(straggler.rank, []).append(straggler)
+    alike: dict[tuple[str | None, frozenset[str]], list[list[Straggler]]] = {}
+    for slow in of_rank.values():
+        alike.setdefault((slow[0].host, frozenset(each.judged.key.name for each in slow)), []).append(slow)
     return [
         Finding(
-            f"{ranks([rank]).capitalize()}{f' ({slow[0].host})' if slow[0].host else ''} is a straggler: "
-            + listed([_slowness(straggler) for straggler in slow[:2]])
-            + ".",
-            metrics=tuple(straggler.judged.key.name for straggler in slow),
-            rank=rank,
-            host=slow[0].host,
+            f"{ranks(slow[0].rank for slow in group).capitalize()}{f' ({host})' if host else ''} "
+            f"{'is a straggler' if len(group) == 1 else 'are stragglers'}: "
+            f"{listed([_slowness(straggler) for straggler in group[0][:2]])}.",
+            metrics=tuple(straggler.judged.key.name for straggler in group[0]),
+            rank=group[0][0].rank,
+            host=host,
         )
-        for rank, slow in by_rank.items()
+        for (host, _), group in alike.items()
     ]
 
 

@@ -224,7 +224,7 @@ def judge(
             baseline.usual([level.mean for level in of.get(key, {}).values()], **floor) for of in (levels, first_levels)
         )
         limit = baseline.limit(means, usual.steps if usual else 0)
-        outliers = baseline.outliers(pooled.values, rank_values.get(key, {}), single)
+        outliers = baseline.outliers(pooled.values, rank_values.get(key, {}), judged=single, **floor)
         bad = tuple(outlier for outlier in outliers if is_bad(outlier.value - outlier.others, meaning))
         found.append(Judged(key, meaning, pooled, usual, at_first, limit, bad))
     return sorted(found, key=lambda metric: -abs(metric.z or 0.0))

@@ -187,12 +187,14 @@ def _times(documents: Sequence[Document]) -> dict[str, str | None]:
 
 
 def _nonfinite(documents: Sequence[Document]) -> list[dict[str, Any]]:
-    """Return each value that was not finite, once per metric, rank and stage."""
+    """Return each value that was not finite, once per metric, rank and stage; `null` only where no line says more."""
     found: dict[tuple[str, int | None, str | None], str] = {}
     for document in documents:
         kinds = dict(reversed(flag.split(":", 1)) for flag in document.get("flags", ()) if ":" in flag)
         for name in document.get("nonfinite", ()):
-            found[name, document.get("rank"), document.get("stage")] = kinds.get(name, "nan")
+            key, kind = (name, document.get("rank"), document.get("stage")), kinds.get(name, "nan")
+            if kind != "null" or key not in found:
+                found[key] = kind
     return [{"metric": name, "rank": rank, "stage": stage, "kind": kind} for (name, rank, stage), kind in found.items()]
 
 
