@@ -1,0 +1,12 @@
+"""The agent's folder: its configuration, the normaliser's settings, and the Lua files beside them (all flat)."""
+
+from verl_ingest import assets
+from verl_ingest.edge import fluentbit
+from verl_ingest.normalise import lua_settings
+from verl_ingest.settings import Settings
+
+
+def files(settings: Settings) -> dict[str, str]:
+    """Return name -> text of every file that an agent needs, rendered for these settings."""
+    lua = {path.name: path.read_text(encoding="utf-8") for path in assets.path("deploy/fluent-bit").glob("*.lua")}
+    return lua | {"fluent-bit.yaml": fluentbit.render(settings), "settings.lua": lua_settings.render(settings)}
