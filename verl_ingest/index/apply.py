@@ -14,7 +14,7 @@ from elasticsearch import AuthorizationException, Elasticsearch
 from verl_ingest import __version__
 from verl_ingest.catalog import fields, metrics
 from verl_ingest.errors import StoreError
-from verl_ingest.index.mappings import MANAGED_BY, Template, content_hash, templates
+from verl_ingest.index.mappings import INDEX_TEMPLATE, MANAGED_BY, Template, content_hash, templates
 from verl_ingest.settings import Settings
 
 # What the server adds to a template by itself (9.2 and later).
@@ -69,7 +69,7 @@ def write(client: Elasticsearch, rows: Sequence[Row]) -> None:
 def require(client: Elasticsearch) -> None:
     """Raise StoreError where `apply` has not been run: without the templates a first record would shape the fields."""
     try:
-        ready = client.indices.exists_index_template(name="verl")
+        ready = client.indices.exists_index_template(name=INDEX_TEMPLATE)
     except AuthorizationException:  # who may only write may not look; whoever set up that role has applied too
         return
     if not ready:
