@@ -1,13 +1,13 @@
 """Real services for the tests: one Elasticsearch a session, Fluent Bit where there is one."""
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 
 import pytest
 from elasticsearch import Elasticsearch
 
+from tests import fluentbit
 from verl_ingest.local import distribution
 from verl_ingest.local import elasticsearch as local_elasticsearch
 
@@ -16,7 +16,7 @@ time.tzset()
 
 ES_VERSION = os.environ.get("VERL_TEST_ES_VERSION", distribution.DEFAULT_VERSION)
 ES_URL = os.environ.get("ELASTICSEARCH_URL")
-FLUENT_BIT = os.environ.get("FLUENT_BIT_BIN") or shutil.which("fluent-bit")
+FLUENT_BIT = fluentbit.find()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,5 +54,5 @@ def elasticsearch(elasticsearch_url: str) -> Iterator[Elasticsearch]:
 def fluent_bit() -> str:
     """Path of the Fluent Bit binary; skips the test where there is none."""
     if FLUENT_BIT is None:
-        pytest.skip("no Fluent Bit: set FLUENT_BIT_BIN to its path, or put fluent-bit on the PATH")
+        pytest.skip(fluentbit.MISSING)
     return FLUENT_BIT

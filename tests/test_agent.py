@@ -1,14 +1,13 @@
-"""The real agent into the real server: the same documents as `load` gives, under the same ids."""
+"""The real agent: the golden documents, and into the real server the same ones as `load` gives."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests import fluentbit, golden
+from tests import fluentbit, golden_agent
 from tests.demo_store import templated  # noqa: F401 (a fixture)
 from tests.waiting import wait_for
 from verl_ingest.demo import logs
@@ -17,7 +16,7 @@ from verl_ingest.normalise.lua import Normaliser
 
 
 def stored(client: Elasticsearch, run: str) -> dict[str, dict[str, Any]]:
-    """Return every document of a run: id -> index and document, without what only one way in can know."""
+    """Return every document of a run: id -> index and document."""
     found, after = {}, {}
     client.indices.refresh(index="verl-*")
     while True:
@@ -30,52 +29,16 @@ def stored(client: Elasticsearch, run: str) -> dict[str, dict[str, Any]]:
         found |= {hit["_id"]: {"_index": hit["_index"], **hit["_source"]} for hit in page}
 
 
-def comparable(document: dict[str, Any]) -> str:
-    """Return a document as text, without ids (they hold the run) and the time where the line did not say all of it."""
-    left_out = {"event_id", "error.id"}
-    if document["time_source"] in ("read", "estimated") or "year_assumed" in document.get("flags", []):
-        left_out |= {"time_source", "@timestamp", "_index"}
-    return json.dumps({name: document[name] for name in sorted(document.keys() - left_out)}, sort_keys=True)
-
-
 def count(client: Elasticsearch, run: str) -> int:
     client.indices.refresh(index="verl-*")
     return client.count(index="verl-*", query={"term": {"run_id": run}})["count"]
 
 
-@pytest.mark.usefixtures("templated")
-def test_agent_and_loader_give_a_golden_line_the_same_document(
-    fluent_bit: str, elasticsearch: Elasticsearch, elasticsearch_url: str, tmp_path: Path
-) -> None:
-    runs = tmp_path / "runs"
-    cases = sorted({log.parts[0] for log in golden.logs()})
-    for case in cases:
-        shutil.copytree(golden.FOLDER / case, runs / f"agent-{case}", ignore=shutil.ignore_patterns("*.json"))
-    settings = fluentbit.settings_for(
-        runs, tmp_path / "state", url=elasticsearch_url, timezone=golden.SETTINGS.timezone
-    )
-    by_loader = {}
-    for case in cases:
-        found = files.discover([runs / f"agent-{case}"], Normaliser(settings), run=f"loader-{case}")
-        pipeline.load(found.logs, elasticsearch, settings)
-        by_loader[case] = list(stored(elasticsearch, f"loader-{case}").values())
-    with fluentbit.running(fluent_bit, tmp_path, settings) as agent:
-        for case in cases:
-            wait_for(
-                lambda case=case: count(elasticsearch, f"agent-{case}") >= len(by_loader[case]),
-                timeout=30,
-                what=f"{len(by_loader[case])} documents of {case}",
-            )
-        assert agent.problems() == []
-    for case in cases:
-        by_agent = {comparable(document) for document in stored(elasticsearch, f"agent-{case}").values()}
-        expected = {comparable(_renamed(document, f"agent-{case}")) for document in by_loader[case]}
-        assert by_agent - expected == expected - by_agent == set()
-
-
-def _renamed(document: dict[str, Any], run: str) -> dict[str, Any]:
-    key = {"step_key": f"{run}|{document['step']}"} if "step" in document else {}
-    return {**document, "run_id": run, **key}
+def test_the_agents_part_of_the_golden_files_is_fresh(fluent_bit: str) -> None:
+    for log, text in golden_agent.run(fluent_bit).items():
+        by_agent = [golden_agent.comparable(document) for document in json.loads(text)]
+        committed = json.loads(golden_agent.agent_path(log).read_text(encoding="utf-8"))
+        assert by_agent == [golden_agent.comparable(document) for document in committed], log
 
 
 @pytest.mark.usefixtures("templated")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import golden
+from tests import golden, golden_agent
 from verl_ingest.catalog import fields
 
 
@@ -30,6 +30,15 @@ def test_documents_hold_to_the_catalogue(log: Path) -> None:
     for document in golden.normalise(log)["documents"]:
         del document["_index"]
         assert fields.problems(document) == []
+
+
+def test_the_agent_gives_the_same_documents(log: Path) -> None:
+    """What the real Fluent Bit made of the file is committed; test_agent.py shows that it still does."""
+    expected = json.loads(golden.expected_path(log).read_text(encoding="utf-8"))["documents"]
+    by_agent = json.loads(golden_agent.agent_path(log).read_text(encoding="utf-8"))
+    assert [golden_agent.comparable(document) for document in by_agent] == [
+        golden_agent.comparable(document) for document in expected
+    ]
 
 
 def test_every_golden_file_has_its_expectation_and_no_expectation_is_left_over() -> None:
