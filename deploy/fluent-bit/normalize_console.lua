@@ -58,10 +58,8 @@ local function put_process(file, state, writer, parent)
     if writer.ip then document.extra("ip", writer.ip) end
     if writer.elapsed then document.extra("elapsed", writer.elapsed) end
     if writer.rank then document.field("rank", writer.rank) end
-    if parent then
-      document.extra("parent", parent.name)
-      document.extra("parent_pid", parent.pid)
-    end
+    if parent and parent.name then document.extra("parent", parent.name) end
+    if parent and parent.pid then document.extra("parent_pid", parent.pid) end
   else
     document.field("process.name", state.actor)
     document.field("process.pid", file.pid)
@@ -124,8 +122,10 @@ local function read_block(state, key, s)
     process.block = opened
   end
   local b = process.block
-  if not block.feed(b, s) then return false end
+  local goes_on = block.has(s)
+  if goes_on and not block.feed(b, s) then return false end
   process.block = nil
+  if not goes_on then return false end
   local config, cut = block.config(b)
   if not config then return false end
   document.kind("event")
@@ -160,7 +160,7 @@ end
 
 -- Tell whether a line is nothing but metrics, of its step and not of one prompt.
 local function is_metric(said, found)
-  return found and found.texts == 0 and (said.level == nil or said.level == "info")
+  return found and found.texts == 0 and found.parts > 1 and (said.level == nil or said.level == "info")
 end
 
 -- Fill the document from a bare line that is no step line; s: what stands behind its head.

@@ -51,6 +51,11 @@ function block.open(s)
   if find(s, "^{'[%w_]+': {") then return { depth = 0, kinds = {}, keys = {}, lines = 0, leaves = 0, values = {} } end
 end
 
+-- Return whether a line can stand in a block.
+function block.has(s)
+  return not find(s, "^%a") or find(s, "^[TFNin]%l+[,%]})]*$") ~= nil
+end
+
 local WORDS = { True = true, False = false }
 
 local function take(b, value)

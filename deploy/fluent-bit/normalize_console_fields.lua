@@ -34,8 +34,8 @@ local function note(found, name, from, digits)
   found.names[n], found.roles[n] = role and name or found.prefix .. name, role
 end
 
--- Note the numbers of a part that begins at p; return whether it has any.
-local function read_part(found, part, p)
+-- Note the numbers of a part that begins at p; return whether it has any. A part alone is prose sooner than a field.
+local function read_part(found, part, p, alone)
   if #part > PART_BYTES then return false end
   local name, mark, from, digits = match(part, NAMED)
   if not tonumber(digits) then
@@ -69,7 +69,7 @@ local function read_part(found, part, p)
     return true
   end
   name, from, digits = match(part, PLAIN)
-  if tonumber(digits) and not find(name, "[:=]$") then
+  if tonumber(digits) and not find(name, "[:=]$") and (not alone or role_of(name)) then
     note(found, name, p + from - 1, digits)
     return true
   end
@@ -80,11 +80,13 @@ end
 local function read_parts(s, p, separator, prefix, learned)
   local known, numbers = layout.read(learned, s)
   if known then return known, numbers end
-  local found = { names = {}, roles = {}, numbers = {}, from = {}, to = {}, n = 0, texts = 0, plain = true,
-    prefix = prefix }
+  local found = { names = {}, roles = {}, numbers = {}, from = {}, to = {}, n = 0, parts = 0, texts = 0,
+    plain = true, prefix = prefix }
+  local alone = not find(s, separator, p, true)
   while true do
     local mark, behind = find(s, separator, p, true)
-    if not read_part(found, sub(s, p, (mark or #s + 1) - 1), p) then found.texts = found.texts + 1 end
+    found.parts = found.parts + 1
+    if not read_part(found, sub(s, p, (mark or #s + 1) - 1), p, alone) then found.texts = found.texts + 1 end
     if not mark then break end
     p = behind + 1
   end
