@@ -59,4 +59,4 @@ def send(client: Elasticsearch, bodies: Sequence[bytes]) -> None:
 
 
 def _bulk(client: Elasticsearch, body: bytes) -> dict[str, object]:
-    return client.bulk(operations=[body], filter_path="errors,items.*.status,items.*.error").body
+    return client.bulk(operations=[body], filter_path=shipper.FILTER).body

@@ -223,12 +223,16 @@ class TestBadInput:
         assert "rank0.jsonl: the file can't be read: No such file or directory." in summary.unreadable[0]
 
 
+DISK_FULL = -429  # it comes with the status 429
+
+
 def bulk_answer(*statuses: int) -> tuple[int, dict[str, Any]]:
     errors = {
         429: {"type": "es_rejected_execution_exception", "reason": "busy"},
         400: {"type": "document_parsing_exception", "reason": "no"},
+        DISK_FULL: {"type": "cluster_block_exception", "reason": "blocked by: flood-stage watermark"},
     }
-    items = [{"index": {"status": s, **({"error": errors[s]} if s in errors else {})}} for s in statuses]
+    items = [{"index": {"status": abs(s), **({"error": errors[s]} if s in errors else {})}} for s in statuses]
     return 200, {"errors": any(s in errors for s in statuses), "items": items}
 
 
@@ -309,5 +313,12 @@ class TestServerFailures:
         with (
             stand_in([bulk_answer(429, 429, 429)] * 20) as client,
             pytest.raises(KitError, match=r"too busy.*run the same load again later"),
+        ):
+            pipeline.load([log], client, SETTINGS)
+
+    def test_a_full_disk_ends_the_load_at_once(self, log: LogFile) -> None:
+        with (
+            stand_in([bulk_answer(DISK_FULL, DISK_FULL, DISK_FULL)]) as client,
+            pytest.raises(KitError, match="disk of Elasticsearch is too full"),
         ):
             pipeline.load([log], client, SETTINGS)

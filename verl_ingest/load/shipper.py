@@ -23,6 +23,12 @@ BUSY = (429, 502, 503, 504)
 PATIENCE_S = 120  # without any success, before a load gives up
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
 _LOOKUP = 5_000  # ids a search, below max_result_window
+_DISK_FULL = (
+    "The disk of Elasticsearch is too full, so it locked its indices against writing; delete old indices or add space, "
+    "then run the same load again: what is written stays."
+)
+# Of an answer, what is looked at; the whole is some 200 bytes an item.
+FILTER = "errors,items.*.status,items.*.error"
 _TOO_BUSY = (
     f"Elasticsearch was too busy for {PATIENCE_S} s (HTTP 429); run the same load again later: what is written stays."
 )
@@ -106,10 +112,16 @@ class Shipper:
             wait = min(2 * wait, _LONGEST_WAIT_S)
 
     def _request(self, body: bytes) -> Any:
-        return self._client.bulk(operations=[body], filter_path="errors,items.*.status,items.*.error")
+        return self._client.bulk(operations=[body], filter_path=FILTER)
 
     def _count(self, items: list[dict[str, Any]]) -> list[int]:
-        """Add an answer to the counts; return the positions of the items that the server was too busy for."""
+        """Add an answer to the counts; return the positions of the items that the server was too busy for.
+
+        Raises StoreError where the disk is full: Elasticsearch says so with 429 too, but waiting does not help.
+        """
+        for item in items:
+            if item["index"].get("error", {}).get("type") == "cluster_block_exception":
+                raise StoreError(_DISK_FULL)
         statuses = [item["index"]["status"] for item in items]
         busy = [position for position, status in enumerate(statuses) if status in BUSY]
         with self._lock:
