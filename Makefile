@@ -43,11 +43,12 @@ else
 endif
 
 .PHONY: check
-check: setup ## Lint, check the format, and that generated files are fresh
+check: setup ## Lint, format, generated files, the agent's configuration
 	$(call say,Checks)
 	$(IN_VENV)/ruff check
 	$(IN_VENV)/ruff format --check
 	$(IN_VENV)/verl-ingest render --check
+	$(IN_VENV)/verl-ingest check
 
 .PHONY: format
 format: setup ## Format the code and mend what the linter can

@@ -8,6 +8,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests import fluentbit
+from verl_ingest.edge import trial
 from verl_ingest.local import distribution
 from verl_ingest.local import elasticsearch as local_elasticsearch
 
@@ -16,7 +17,7 @@ time.tzset()
 
 ES_VERSION = os.environ.get("VERL_TEST_ES_VERSION", distribution.DEFAULT_VERSION)
 ES_URL = os.environ.get("ELASTICSEARCH_URL")
-FLUENT_BIT = fluentbit.find()
+FLUENT_BIT = trial.find(os.environ)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,8 +1,6 @@
 """Runs the real Fluent Bit on a rendered folder: free ports, bounded waits, the end of its log in each failure."""
 
 import json
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,11 +17,6 @@ from verl_ingest.settings import Paths, Settings
 
 START_S, STOP_S = 20, 40
 MISSING = "no Fluent Bit: set FLUENT_BIT_BIN to its path, or put fluent-bit on the PATH"
-
-
-def find() -> str | None:
-    """Return the path of the Fluent Bit binary, None where there is none."""
-    return os.environ.get("FLUENT_BIT_BIN") or shutil.which("fluent-bit")
 
 
 def free_port() -> int:

@@ -7,12 +7,14 @@ read the difference before you commit it. Tests never rewrite.
 
 import base64
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from verl_ingest.edge import trial
 from verl_ingest.load.files import LogFile
 from verl_ingest.load.reader import Lines, read
 from verl_ingest.normalise.lua import Fallback, Normaliser
@@ -69,7 +71,7 @@ def render(result: dict[str, Any]) -> str:
 
 def main() -> int:
     changed = _write({expected_path(log): render(normalise(log)) for log in logs()})
-    binary = fluentbit.find()
+    binary = trial.find(os.environ)
     if binary:
         by_agent = golden_agent.run(binary)
         changed += _write({golden_agent.agent_path(log): text for log, text in by_agent.items()})

@@ -136,9 +136,10 @@ def test_the_clock_of_the_second_node_is_ahead(context_of, demo):
     assert context_of(demo, 50).body["clock_skew"] == {"train-node-02": 0.35}
 
 
-def test_the_bad_host_stands_beside_the_others(context_of, demo):
-    resources = context_of(demo, 175).body["resources"]
-    assert (resources["host"], resources["hosts"]) == ("train-node-02", 2)
+@pytest.mark.parametrize(("number", "host"), [(128, "train-node-01"), (137, "train-node-02"), (175, "train-node-02")])
+def test_the_host_of_the_rank_that_is_named_stands_beside_the_others(context_of, demo, number, host):
+    resources = context_of(demo, number).body["resources"]
+    assert (resources["host"], resources["hosts"]) == (host, 2)
     assert resources["metrics"]["gpu/utilization_pct"].keys() == {"unit", "value", "median"}
 
 
@@ -158,6 +159,11 @@ def test_the_baseline_is_what_the_records_of_the_steps_before_give(store, contex
         assert metric["previous"]["mean"] == pytest.approx(statistics.fmean(before))
         assert metric["previous"]["median"] == pytest.approx(median)
         assert metric["previous"]["mad"] == pytest.approx(statistics.median(abs(value - median) for value in before))
+
+
+def test_where_no_host_is_to_blame_none_is_named(context_of, demo):
+    assert context_of(demo, 50).body["resources"]["host"] is None
+    assert context_of(demo, 160).body["resources"]["host"] is None
 
 
 def test_the_whole_shape(context_of, demo):

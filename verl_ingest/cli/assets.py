@@ -1,10 +1,12 @@
 """Commands that keep templates and generated files in order: apply, render."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from verl_ingest import render as rendering
+from verl_ingest.edge import folder
 from verl_ingest.errors import KitError, StoreError
 from verl_ingest.index import apply as templates
 from verl_ingest.index import client
@@ -42,18 +44,26 @@ def apply_templates(
 
 
 def render_files(
+    context: typer.Context,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FOLDER", help="Write the agent's folder for these settings: start Fluent Bit there."
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; show what is stale and exit with 1.")] = False,
 ) -> None:
-    """Rewrite the generated files of a checkout.
+    """Render the agent's folder; without --out rewrite the generated files of a checkout.
 
-    These are deploy/elasticsearch/ and docs/reference/, made from the catalogues in verl_ingest/catalog/.
+    The agent's folder holds fluent-bit.yaml and the Lua files, for `fluent-bit -c FOLDER/fluent-bit.yaml`. The
+    generated files of a checkout are the default rendering of it, the server's templates and docs/reference/.
     """
-    root, files = rendering.root(), rendering.files()
+    root, files = (out, folder.files(context.obj)) if out else (rendering.root(), rendering.files())
     if not check:
         for name in rendering.write(root, files):
-            typer.echo(f"{name}: written")
+            typer.echo(f"{root / name if out else name}: written")
         return
     stale = rendering.diff(root, files)
     if stale:
         typer.echo(stale, nl=False)
-        raise KitError("Generated files are stale; run `verl-ingest render` and commit what it writes.")
+        raise KitError("Generated files are stale; run the same command without --check.")
