@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
+from fluent.sender import EventTime, FluentSender
 
 from tests import fluentbit, golden_agent
 from tests.demo_store import templated  # noqa: F401 (a fixture)
@@ -87,3 +88,35 @@ def test_the_committed_configuration_names_only_what_fluent_bit_knows(fluent_bit
     (tmp_path / "runs" / "r" / "sub").mkdir(parents=True)
     with fluentbit.running(fluent_bit, tmp_path, settings) as agent:
         assert agent.problems() == []
+
+
+@pytest.mark.usefixtures("templated")
+def test_records_sent_by_the_training_process_arrive(
+    fluent_bit: str, elasticsearch: Elasticsearch, elasticsearch_url: str, tmp_path: Path
+) -> None:
+    settings = fluentbit.settings_for(tmp_path / "runs", tmp_path / "state", url=elasticsearch_url)
+    (tmp_path / "runs").mkdir()
+    with fluentbit.running(fluent_bit, tmp_path, settings) as agent:
+        sender = FluentSender("verl", port=settings.agent.forward_port, nanosecond_precision=True)
+        moment = EventTime(1_772_380_800, 123_456_789)
+        record = {"run_id": "agent-forward", "step": 7, "rank": 3, "stage": "actor"}
+        sent = [
+            record | {"loss": 0.25, "kl": float("nan")},
+            record | {"metric_name": "loss", "value": 1},
+            record | {"event": "saved"},
+            record | {"message": "hello", "level": "INFO"},
+            record | {"loss": 0.25, "kl": float("nan")},  # the same again: one document
+        ]
+        for each in sent:
+            assert sender.emit_with_time("train", moment, each)
+        wait_for(lambda: count(elasticsearch, "agent-forward") >= 4, timeout=20, what="4 documents")
+        sender.close()
+        assert agent.problems() == []
+    found = list(stored(elasticsearch, "agent-forward").values())
+    assert len(found) == 4
+    assert {document["@timestamp"] for document in found} == {"2026-03-01T16:00:00.123456789Z"}
+    assert {document["step_key"] for document in found} == {"agent-forward|7"}
+    by_kind = {document["kind"]: document for document in found if "metric_name" not in document}
+    assert (by_kind["metric"]["metrics"], by_kind["metric"]["flags"]) == ({"loss": 0.25}, ["nan:kl"])
+    assert by_kind["event"]["event"] == "saved"
+    assert (by_kind["log"]["message"], by_kind["log"]["log.level"]) == ("hello", "info")

@@ -8,6 +8,7 @@
 --   normalize_verl.lua     verl's file logger and rollout dumps
 --   normalize_console.lua  console lines, with its own parts and normalize_traceback.lua
 --   normalize_noise.lua    rules that leave out log lines
+--   normalize_forward.lua  records without a line, sent by the training process
 --   normalize_document.lua the document being built, with its limits and flags
 --   normalize_time.lua, normalize_id.lua, normalize_text.lua
 local folder = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
@@ -25,6 +26,7 @@ local document = part("normalize_document", text, id, json)
 local read_record = part("normalize_record", document, time, json, settings)
 local verl = part("normalize_verl", document, json, id, text, settings)
 local noise = part("normalize_noise", id, settings)
+local read_forward = part("normalize_forward", document, json, id, text, settings, read_record)
 
 local LINE_BYTES = settings.line_bytes -- the agent's buffer_max_size; it hands over one byte less
 
@@ -141,10 +143,14 @@ local function open(path, run_id, relative)
   return file
 end
 
--- Fluent Bit's way in (filter lua, time_as_table on): the raw line with its path and offset.
-function normalize(_, timestamp, record)
-  local doc, seconds, nanos = read_line(open(record.path), (record.log:gsub("\r$", "")), record.offset,
-    timestamp.sec)
+-- Fluent Bit's way in (filter lua, time_as_table on): the raw line with its path and offset, or a record as it was sent.
+function normalize(tag, timestamp, record)
+  local doc, seconds, nanos
+  if record.log and record.path then
+    doc, seconds, nanos = read_line(open(record.path), (record.log:gsub("\r$", "")), record.offset, timestamp.sec)
+  else
+    doc, seconds, nanos = read_forward(tag, timestamp, record)
+  end
   if not doc then return -1, timestamp, record end
   if not seconds then
     doc.time_source = "read"

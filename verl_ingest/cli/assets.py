@@ -66,4 +66,4 @@ def render_files(
     stale = rendering.diff(root, files)
     if stale:
         typer.echo(stale, nl=False)
-        raise KitError("Generated files are stale; run the same command without --check.")
+        raise KitError("Generated files are stale; run `verl-ingest render` and commit what it writes.")
