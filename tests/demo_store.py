@@ -43,7 +43,7 @@ def demo(templated: Elasticsearch, demo_logs: Path) -> str:
 @pytest.fixture(scope="session")
 def demo_with_console(templated: Elasticsearch, demo_logs: Path) -> str:
     """The name of the demo's run with its console besides."""
-    return _load(templated, f"{DEMO}-with-console", demo_logs)
+    return _load(templated, f"console-of-{DEMO}", demo_logs)
 
 
 @pytest.fixture(scope="session")

@@ -146,7 +146,7 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
         "anomalies": [],
         "stragglers": [straggler.entry() for straggler in slow],
         "clock_skew": skew,
-        "resources": hosts.resources(judged, evidence.values, next((f.host for f in reasons if f.host), None)),
+        "resources": hosts.resources(judged, evidence.values, _suspect_host(reasons, documents)),
         "completeness": completeness,
         "links": {"page": None, "kibana": None, "grafana": None},
     }
@@ -215,6 +215,14 @@ def _is_fresh(age_s: float | None, times: Sequence[stages.StageTime]) -> bool:
 
 def _is_plain_line(document: Document) -> bool:
     return lines.is_line(document) and not lines.is_error(document)
+
+
+def _suspect_host(reasons: Sequence[Finding], documents: Sequence[Document]) -> str | None:
+    """Return the host of the first finding that speaks of a host or a rank."""
+    host_of = {
+        document["rank"]: document["host.name"] for document in documents if {"rank", "host.name"} <= set(document)
+    }
+    return next(filter(None, (finding.host or host_of.get(finding.rank) for finding in reasons)), None)
 
 
 def _sample(document: Document) -> dict[str, Any]:
