@@ -10,9 +10,10 @@ from typing import Any
 import elastic_transport
 import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import ApiError, Elasticsearch, helpers
 
 from tests.conftest import ES_URL, ES_VERSION
+from tests.demo_store import templated  # noqa: F401 (a fixture)
 from verl_ingest.errors import KitError, SettingsError, StoreError
 from verl_ingest.index import client
 from verl_ingest.local import elasticsearch as local
@@ -47,6 +48,33 @@ def error_of(url: str, request: Callable[[Elasticsearch], Any] = nodes, **settin
     with pytest.raises(KitError) as failed, client.explained(chosen), client.connect(chosen) as server:
         request(server)
     return str(failed.value).replace(url, "SERVER")
+
+
+@pytest.mark.server
+def test_bulk_several_searches_and_refusals_speak_the_same_json(templated, elasticsearch_url: str):  # noqa: F811
+    settings = Settings(elasticsearch_url=elasticsearch_url)
+    sent = {
+        "@timestamp": "2026-05-28T20:26:40.000000001Z",
+        "run_id": "json",
+        "extra": {"名": "a\u2028\\"},
+        "value": 1e-300,
+    }
+    with client.connect(settings) as server:
+        wrote, failed = helpers.bulk(
+            server,
+            [{"_index": "verl-1999.01.01", "_id": "1", "_source": sent}, {"_index": "verl-1999.01.01", "_source": {}}],
+            refresh=True,
+            raise_on_error=False,
+        )
+        assert (wrote, [error["index"]["status"] for error in failed]) == (1, [400])
+        one, other = server.msearch(index="verl-1999.01.01", searches=[{}, {"query": {"match_all": {}}}, {}, no_date])[
+            "responses"
+        ]
+        assert one["hits"]["hits"][0]["_source"] == sent
+        assert other["error"]["root_cause"][0]["type"] == "parse_exception"
+        server.indices.delete(index="verl-1999.01.01")
+        with pytest.raises(StoreError, match="failed to parse date field"), client.explained(settings):
+            server.search(index="verl-*", body=no_date)
 
 
 @pytest.mark.server

@@ -73,6 +73,9 @@ def test_what_is_no_step_is_refused(find, write):
     for text in ("first", "1.5", "-0", "", "--1"):
         with pytest.raises(InputError, match="is not a step; write a number, last"):
             find("refused", text)
+    for text in (str(2**53 + 1), "9" * 5_000):
+        with pytest.raises(InputError, match="is too large; steps are at most 9007199254740992"):
+            find("refused", text)
     with pytest.raises(NotFound, match="has only 0 steps"):
         find("stepless", "last")
 

@@ -21,6 +21,7 @@ from verl_ingest.show import runs as show_runs
 from verl_ingest.show import step as show_step
 
 WIDEST = 100
+MOST_RANK = 2**31 - 1
 POLL_S = 2.0
 LATE_MS = 60_000  # lines that come in so late are still followed
 
@@ -58,7 +59,7 @@ def show_one_step(
         str, typer.Argument(metavar="STEP", help="A number, last, -2 (from the end), first-bad, or a time.")
     ],
     stage: Annotated[str | None, typer.Option(help="Show this stage only.")] = None,
-    rank: Annotated[int | None, typer.Option(help="Show this rank beside the others.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, max=MOST_RANK, help="Show this rank beside the others.")] = None,
     window: Annotated[
         int, typer.Option(min=baseline.ENOUGH, help="Steps before it that say what is usual.")
     ] = baseline.WINDOW,
@@ -115,7 +116,7 @@ def show_logs(
     context: typer.Context,
     run_name: Run,
     grep: Annotated[str | None, typer.Option(metavar="TEXT", help="Lines that hold this text, in any case.")] = None,
-    rank: Annotated[int | None, typer.Option(help="Lines of this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, max=MOST_RANK, help="Lines of this rank.")] = None,
     level: Annotated[str | None, typer.Option(help="Lines of this level or above: warning, error.")] = None,
     steps: Annotated[str | None, typer.Option(help="Lines of these steps: 120..130 or 128.")] = None,
     around: Annotated[

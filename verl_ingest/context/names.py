@@ -14,6 +14,7 @@ from verl_ingest.query.times import parse_time
 
 NEWEST_RUN = "@last"
 SHOWN = 8
+LAST_STEP = 2**53  # the normaliser keeps no larger one
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def find_step(run: RunReader, text: str, *, catalogue: Catalogue, now: int, wind
     Raises NotFound when there is no such step, InputError when it is none of these.
     """
     if re.fullmatch(r"\d+", text):
-        return int(text)
+        return step_number(text)
     if re.fullmatch(r"-[1-9]\d*", text) or text == "last":
         return _from_the_end(run, 1 if text == "last" else -int(text))
     if text == "first-bad":
@@ -66,6 +67,13 @@ def find_step(run: RunReader, text: str, *, catalogue: Catalogue, now: int, wind
             raise NotFound(f"Run '{run.run_id}' has no records with a step.")
         return step
     raise InputError(f"'{text}' is not a step; write a number, last, -2 (from the end), first-bad or a time.")
+
+
+def step_number(text: str) -> int:
+    """Read digits as a step; raises InputError where no document can have it (the store takes 64 bits at most)."""
+    if len(text) > len(str(LAST_STEP)) or int(text) > LAST_STEP:
+        raise InputError(f"Step {text[:20]} is too large; steps are at most {LAST_STEP}.")
+    return int(text)
 
 
 def _from_the_end(run: RunReader, back: int) -> int:

@@ -2,6 +2,7 @@
 
 from verl_ingest.context import attempts, lines
 from verl_ingest.context.dates import settled
+from verl_ingest.context.names import step_number
 from verl_ingest.errors import InputError, NotFound
 from verl_ingest.query.store import Document, Lines, RunReader
 from verl_ingest.query.times import milliseconds
@@ -50,8 +51,10 @@ def search(run: RunReader, wanted: Lines) -> list[Document]:
 def parse_steps(text: str) -> tuple[int, int]:
     """Read `120..130` or `128`; raises InputError."""
     low, dots, high = text.partition("..")
-    if low.isdecimal() and (high.isdecimal() if dots else not high) and int(low) <= int(high or low):
-        return int(low), int(high or low)
+    if low.isdecimal() and (high.isdecimal() if dots else not high):
+        first, last = step_number(low), step_number(high or low)
+        if first <= last:
+            return first, last
     raise InputError(f"'{text}' is not a range of steps; write 120..130 or 128.")
 
 
