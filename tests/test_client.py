@@ -53,26 +53,22 @@ def error_of(url: str, request: Callable[[Elasticsearch], Any] = nodes, **settin
 @pytest.mark.server
 def test_bulk_several_searches_and_refusals_speak_the_same_json(templated, elasticsearch_url: str):  # noqa: F811
     settings = Settings(elasticsearch_url=elasticsearch_url)
-    sent = {
-        "@timestamp": "2026-05-28T20:26:40.000000001Z",
-        "run_id": "json",
-        "extra": {"名": "a\u2028\\"},
-        "value": 1e-300,
-    }
+    sent = {"@timestamp": "2026-05-28T20:26:40.000000001Z", "extra": {"名": "a\u2028\\"}, "value": 1e-300}
+    no_date = {"query": {"range": {"@timestamp": {"gte": "no date"}}}}
+    index = "verl-1999.01.01"
     with client.connect(settings) as server:
         wrote, failed = helpers.bulk(
             server,
-            [{"_index": "verl-1999.01.01", "_id": "1", "_source": sent}, {"_index": "verl-1999.01.01", "_source": {}}],
+            [{"_index": index, "_id": "1", "_source": sent}, {"_index": index, "_source": {}}],
             refresh=True,
             raise_on_error=False,
         )
         assert (wrote, [error["index"]["status"] for error in failed]) == (1, [400])
-        one, other = server.msearch(index="verl-1999.01.01", searches=[{}, {"query": {"match_all": {}}}, {}, no_date])[
-            "responses"
-        ]
+        found = server.msearch(index=index, searches=[{}, {"query": {"match_all": {}}}, {}, no_date])
+        one, other = found["responses"]
         assert one["hits"]["hits"][0]["_source"] == sent
         assert other["error"]["root_cause"][0]["type"] == "parse_exception"
-        server.indices.delete(index="verl-1999.01.01")
+        server.indices.delete(index=index)
         with pytest.raises(StoreError, match="failed to parse date field"), client.explained(settings):
             server.search(index="verl-*", body=no_date)
 
