@@ -1,15 +1,17 @@
 """`make bench`: measure loading, storage and queries on a local server; print ratios beside what is aimed at."""
 
 import argparse
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import asking, loading, server, storage
+from bench import asking, edge, loading, server, storage
 from verl_ingest.demo import logs as sample
+from verl_ingest.edge import trial
 from verl_ingest.load import files
 from verl_ingest.load.files import LogFile
 from verl_ingest.normalise.lua import Normaliser
@@ -19,39 +21,66 @@ RUN = "bench"
 LINES_A_STEP = 160  # of 8 ranks that log long lines
 STORAGE_STEPS = 1_250  # 200,000 lines
 
+Row = tuple[str, float, str]  # what, measured, note
+
 # What each ratio should be, and which way.
 AIMS = {
     "load / raw _bulk": (">=", 0.7),
     "bytes a record": ("<=", 65),
     "bytes / default mapping": ("<=", 0.35),
     "step / bare searches, p95": ("<=", 2.0),
+    "JSON parser / normaliser, rank": (">=", 0.5),
+    "JSON parser / normaliser, console": (">=", 0.5),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"what to measure, of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--lines", type=int, default=1_000_000, help="rank lines to load (default: %(default)s)")
-    steps = parser.parse_args().lines // LINES_A_STEP
-    settings = Settings()
-    with tempfile.TemporaryDirectory() as folder, server.prepared(settings) as client:
-        small = _logs(Path(folder, "small"), min(steps, STORAGE_STEPS), settings)
+    given = parser.parse_args()
+    unknown = set(given.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    steps, parts = given.lines // LINES_A_STEP, given.parts or list(PARTS)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for part in parts for row in PARTS[part](Path(folder), steps)]
+    _show(rows)
+
+
+def _server(folder: Path, steps: int) -> Iterator[Row]:
+    settings = Settings.model_construct()
+    with server.prepared(settings) as client:
+        small = _logs(folder / "small", min(steps, STORAGE_STEPS), settings)
         stored = storage.measure(client, small, settings)
-        big = _logs(Path(folder, "big"), steps, settings)
+        yield "bytes a record", stored["kit_bytes"], f"{stored['lines']:,.0f} rank lines, one segment"
+        yield "bytes / default mapping", stored["ratio"], f"the default mapping takes {stored['default_bytes']:.0f}"
+        big = _logs(folder / "big", steps, settings)
         loaded = loading.measure(client, big, settings)
+        note = f"{loaded['lines']:,.0f} rank lines, median of {loading.ROUNDS}"
+        yield "load / raw _bulk", loaded["ratio"], note
         client.indices.refresh(index="verl-*")
         asked = asking.measure(client, RUN, last_step=steps)
-    _show(
-        [
-            ("load / raw _bulk", loaded["ratio"], f"{loaded['lines']:,.0f} rank lines, median of {loading.ROUNDS}"),
-            ("bytes a record", stored["kit_bytes"], f"{stored['lines']:,.0f} rank lines, one segment"),
-            ("bytes / default mapping", stored["ratio"], f"the default mapping takes {stored['default_bytes']:.0f}"),
-            (
-                "step / bare searches, p95",
-                asked["p95_ratio"],
-                f"{asked['requests']:.0f} requests; median {asked['ratio']:.2f}",
-            ),
-        ]
-    )
+        note = f"{asked['requests']:.0f} requests; median {asked['ratio']:.2f}"
+        yield "step / bare searches, p95", asked["p95_ratio"], note
+
+
+def _edge(folder: Path, steps: int) -> Iterator[Row]:
+    binary = trial.find(os.environ)
+    if binary is None:
+        print("edge: set FLUENT_BIT_BIN to Fluent Bit's path, or put fluent-bit on the PATH")
+        return
+    place = folder / "agent"
+    place.mkdir()
+    sample.write(folder / "rank" / "bench", steps=steps, long_only=True)
+    sample.write(folder / "console" / "bench", steps=steps * 4, ranks=1)
+    for name, run, pattern in (("rank", "rank", "*.jsonl"), ("console", "console", "console.log")):
+        found = edge.measure(binary, folder / run / "bench", place, pattern=pattern)
+        note = f"{found['lines']:,.0f} {name} lines; {found['kit']:.1f} against {found['parser']:.1f} CPU s a million"
+        yield f"JSON parser / normaliser, {name}", found["ratio"], note
+
+
+PARTS = {"server": _server, "edge": _edge}
 
 
 def _logs(folder: Path, steps: int, settings: Settings) -> Sequence[LogFile]:
@@ -60,7 +89,7 @@ def _logs(folder: Path, steps: int, settings: Settings) -> Sequence[LogFile]:
     return files.discover([folder], Normaliser(settings), run=RUN).logs
 
 
-def _show(rows: Sequence[tuple[str, float, str]]) -> None:
+def _show(rows: Sequence[Row]) -> None:
     table = Table("measured", "is", "aimed at", "")
     for name, value, note in rows:
         sign, aim = AIMS[name]

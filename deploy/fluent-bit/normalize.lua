@@ -16,6 +16,8 @@ local function part(name, ...)
   return assert(loadfile(folder .. name .. ".lua"))(...)
 end
 
+collectgarbage("setpause", 400) -- what a line leaves is small and short-lived: collect it less often
+
 local settings = ... or part("settings") -- the loader brings its own
 local text = part("normalize_text")
 local time = part("normalize_time")
@@ -147,7 +149,9 @@ end
 function normalize(tag, timestamp, record)
   local doc, seconds, nanos
   if record.log and record.path then
-    doc, seconds, nanos = read_line(open(record.path), (record.log:gsub("\r$", "")), record.offset, timestamp.sec)
+    local line = record.log
+    if line:byte(-1) == 13 then line = line:sub(1, -2) end
+    doc, seconds, nanos = read_line(open(record.path), line, record.offset, timestamp.sec)
   else
     doc, seconds, nanos = read_forward(tag, timestamp, record)
   end

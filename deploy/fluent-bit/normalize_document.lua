@@ -1,6 +1,7 @@
 -- The document of the line in hand: built from an empty table with the catalogue's fields only, so that nothing of a
 -- line reaches the top level unasked and no line can make Elasticsearch refuse it.
 local text, id, json = ...
+local table_new = require("table.new")
 local find, floor, huge = string.find, math.floor, math.huge
 
 local document = {}
@@ -20,7 +21,8 @@ local doc, metrics, extra, extra_keys, nonfinite, flags, record_run
 
 function document.start(kind)
   record_run = nil
-  doc, metrics, extra, extra_keys, nonfinite, flags = { kind = kind }, nil, nil, 0, nil, nil
+  doc, metrics, extra, extra_keys, nonfinite, flags = table_new(0, 16), nil, nil, 0, nil, nil
+  doc.kind = kind
   return doc
 end
 

@@ -2,7 +2,6 @@
 -- characters, keys that come twice), and writes documents for the loader.
 local text = ...
 local ffi = require("ffi")
-local table_new = require("table.new")
 local find, match, sub, byte, gsub = string.find, string.match, string.sub, string.byte, string.gsub
 
 ffi.cdef("int memcmp(const void *, const void *, size_t);")
@@ -178,7 +177,7 @@ local function layout_of(s, object)
     from = span[2] + 1
   end
   literals[object.n + 1] = sub(s, from)
-  return { literals = literals, n = object.n, keys = object.keys, numeric = numeric }
+  return { literals = literals, numeric = numeric, object = { n = object.n, keys = object.keys, values = {}, digits = {} } }
 end
 
 -- Return the position behind the characters that a number may have. Strings end in a NUL, so p[i] can be read.
@@ -203,10 +202,11 @@ local function string_end(p, i, n)
   return nil
 end
 
+-- The object is the layout's own and holds until the next line: nothing is allocated for it.
 local function read_by_layout(s, layout)
   local p, n, at = ffi.cast(bytes, s), #s, 0
-  local literals, numeric, count = layout.literals, layout.numeric, layout.n
-  local values, digits = table_new(count, 0), table_new(count, 0)
+  local object, literals, numeric = layout.object, layout.literals, layout.numeric
+  local values, digits, count = object.values, object.digits, object.n
   for i = 1, count do
     local literal = literals[i]
     local size = #literal
@@ -225,7 +225,7 @@ local function read_by_layout(s, layout)
     end
   end
   if sub(s, at + 1) ~= literals[count + 1] then return nil end
-  return { n = count, keys = layout.keys, values = values, digits = digits, layout = layout }
+  return object
 end
 
 local LAYOUTS = 4 -- kept for one file
@@ -246,7 +246,6 @@ function json.read(s, learned)
     learned.taught = (learned.taught or 0) + 1
     table.insert(learned, 1, layout_of(s, object))
     learned[LAYOUTS + 1] = nil
-    object.layout = learned[1]
   end
   return object
 end
