@@ -37,9 +37,11 @@ def test_errors_with_one_fingerprint_fold_whatever_their_numbers():
     assert [(error["message"], error["count"], error["ranks"]) for error in errors] == [("E: pid 1", 2, [1, 3])]
 
 
-def test_an_event_says_its_name_and_numbers():
-    document = record("r", 1, kind="event", event="grow", metrics={"new": 128.0}, extra={"why": "std"})
+def test_an_event_says_its_name_and_single_values_in_one_line():
+    document = record("r", 1, kind="event", event="grow", metrics={"new": 128.0}, extra={"why": "std", "config": {}})
     assert lines.text(document) == "event grow new=128.0 why=std"
+    assert lines.text(document | {"extra": {"why": "a\nb"}}) == "event grow new=128.0 why=a"
+    assert len(lines.text(document | {"extra": {"why": "x" * 1_000}})) == 200
 
 
 @pytest.mark.parametrize(

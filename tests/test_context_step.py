@@ -61,6 +61,15 @@ def metric_of(body: dict, name: str) -> dict:
 # The demo's planted faults
 
 
+def test_errors_have_the_rank_of_their_process(context_of, demo_with_console):
+    errors = context_of(demo_with_console, 199).body["errors"]
+    assert [(error["ranks"], error["message"].split(":")[0]) for error in errors] == [
+        ([3], "CUDA OOM during critic forward! Attempting recovery..."),
+        ([3], "torch.OutOfMemoryError"),
+        ([5], "RuntimeError"),
+    ]
+
+
 def test_the_spike_of_one_rank_is_named_first(context_of, demo):
     body = context_of(demo, 128).body
     first = body["summary"][0]

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl_ingest.context import processes
+from verl_ingest.context.words import first_line
 from verl_ingest.query import bodies
 from verl_ingest.query.store import Document
 from verl_ingest.query.times import iso, seconds
@@ -59,7 +61,7 @@ def errors(documents: Iterable[Document], skew: Mapping[str, float]) -> list[dic
             **line.entry(),
             "type": line.document.get("error.type"),
             "fingerprint": line.document.get("error.fingerprint"),
-            "pid": line.document.get("process.pid"),
+            "pid": processes.origin(line.document),
             "stack_trace": line.document.get("error.stack_trace"),
         }
         for line in fold(failed)
@@ -77,12 +79,13 @@ def is_line(document: Document) -> bool:
 
 
 def text(document: Document) -> str:
-    """Return what a line says; an event says its name and numbers."""
+    """Return what a line says; an event says its name and single values, in one line."""
     if "error.type" in document:
         return f"{document['error.type']}: {document.get('error.message', '')}"
     if "event" in document:
         details = {**document.get("metrics", {}), **document.get("extra", {})}
-        return " ".join([f"event {document['event']}", *(f"{name}={value}" for name, value in details.items())])
+        single = [f"{name}={value}" for name, value in details.items() if not isinstance(value, dict | list)]
+        return first_line(" ".join([f"event {document['event']}", *single]))
     return document.get("message", "")
 
 

@@ -1,6 +1,8 @@
 """Find log lines of a run: what is wanted, and where a text is looked for."""
 
-from verl_ingest.context import attempts, lines
+from dataclasses import replace
+
+from verl_ingest.context import attempts, lines, processes
 from verl_ingest.context.dates import settled
 from verl_ingest.context.names import step_number
 from verl_ingest.errors import InputError, NotFound
@@ -27,25 +29,32 @@ def wanted(
         levels = lines.levels_from(level)
         if levels is None:
             raise InputError(f"'{level}' is not a level; the levels are debug, info, warning and error.")
+    pids = frozenset() if rank is None else frozenset(process.pid for process in run.processes(rank=rank))
+    everywhen = Lines(rank=rank, pids=pids, levels=levels, text=text)
     if around is None:
-        return Lines(steps=steps, rank=rank, levels=levels, text=text)
+        return replace(everywhen, steps=steps)
     if steps is None:
         end = run.last_time() + 1
         since, until = end - around, end
     else:
         times = [time for step in {*steps} for time in _times(run, step)]
         since, until = min(times) - around, max(times) + 1 + around
-    return Lines(since=since, until=until, rank=rank, levels=levels, text=text)
+    return replace(everywhen, since=since, until=until)
 
 
 def search(run: RunReader, wanted: Lines) -> list[Document]:
-    """Return the lines that are wanted, in order of time; the text may stand anywhere in a line or its stack."""
+    """Return the lines that are wanted, in order of time, with the rank of their process where they have none.
+
+    The text may stand anywhere in a line or its stack.
+    """
     sought = (wanted.text or "").lower()
-    return [
+    found = [
         document
         for document in run.lines(wanted)
         if sought in f"{lines.text(document)}\n{document.get('error.stack_trace', '')}".lower()
     ]
+    ranked = processes.with_ranks(run, found)
+    return [document for document in ranked if wanted.rank is None or document.get("rank") == wanted.rank]
 
 
 def parse_steps(text: str) -> tuple[int, int]:

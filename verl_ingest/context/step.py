@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import attempts, baseline, findings, hosts, lines, metrics, pooling, stages
+from verl_ingest.context import attempts, baseline, findings, hosts, lines, metrics, pooling, processes, stages
 from verl_ingest.context.attempts import Attempt
 from verl_ingest.context.dates import settled
 from verl_ingest.context.findings import Finding
@@ -71,7 +71,7 @@ def assemble(
 
 def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now: int) -> Evidence:
     """Read what the store has about a step; raises NotFound when that is nothing."""
-    documents = settled(run.records(step))
+    documents = processes.with_ranks(run, settled(run.records(step)))
     known = attempts.find(run, documents)
     by_attempt = attempts.part(documents, known)
     attempt = max(by_attempt, default=1)

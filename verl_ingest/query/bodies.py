@@ -1,7 +1,7 @@
 """One search each, as plain dicts; elastic.py runs them. Nothing here needs scripts or pipeline aggregations."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from verl_ingest.query.store import Condition, Key, Lines, Segment, Stream
@@ -24,6 +24,7 @@ SAMPLE = {"term": {"kind": "sample"}}
 # Where the line has a time of its own: any other time is that of reading, or the file's.
 DATED = ("record", "line")
 IS_DATED = {"terms": {"time_source": list(DATED)}}
+RUN_IDS = [{"run_id": {"terms": {"field": "run_id"}}}]
 LINE_KINDS = {"terms": {"kind": ["log", "event", "unparsed"]}}
 
 
@@ -45,7 +46,7 @@ def days(run_id: str) -> Body:
 def run_ids(prefix: str, after: Mapping[str, Any] | None) -> Body:
     """Return the body of one page of run names."""
     query = {"prefix": {"run_id": prefix}} if prefix else {"match_all": {}}
-    return {"size": 0, "query": query, "aggs": {"page": _composite("run_id", after, {})}}
+    return {"size": 0, "query": query, "aggs": {"page": _composite(RUN_IDS, after, {})}}
 
 
 def runs(after: Mapping[str, Any] | None) -> Body:
@@ -59,7 +60,7 @@ def runs(after: Mapping[str, Any] | None) -> Body:
             "aggs": {"hit": {"top_hits": {"size": 1, "sort": [{"@timestamp": "desc"}], "_source": ["step"]}}},
         },
     }
-    return {"size": 0, "track_total_hits": False, "aggs": {"page": _composite("run_id", after, each)}}
+    return {"size": 0, "track_total_hits": False, "aggs": {"page": _composite(RUN_IDS, after, each)}}
 
 
 def newest_record(filters: Sequence[Body] = ()) -> Body:
@@ -105,13 +106,29 @@ def launches(run_id: str, stream: Stream, after: Mapping[str, Any] | None) -> Bo
         {name: {"terms": {"field": field, "missing_bucket": True}}}
         for name, field in (("attempt", "attempt"), ("host", "host.name"), ("pid", "process.pid"))
     ]
-    page = {"size": MOST, "sources": sources} | ({"after": dict(after)} if after else {})
     aggs = {**_span(), "first_step": {"min": {"field": "step"}}, "last_step": {"max": {"field": "step"}}}
     return {
         "size": 0,
         "track_total_hits": False,
         "query": _stream(run_id, stream),
-        "aggs": {"page": {"composite": page, "aggs": aggs}},
+        "aggs": {"page": _composite(sources, after, aggs)},
+    }
+
+
+def processes(run_id: str, *, pids: Collection[int] | None, rank: int | None, after: Mapping[str, Any] | None) -> Body:
+    """Return the body of one page of the processes that records with a rank name."""
+    sources = [
+        {"host": {"terms": {"field": "host.name", "missing_bucket": True}}},
+        {"pid": {"terms": {"field": "process.pid"}}},
+        {"rank": {"terms": {"field": "rank"}}},
+    ]
+    wanted = [{"terms": {"process.pid": sorted(pids)}}] if pids is not None else []
+    wanted += [{"term": {"rank": rank}}] if rank is not None else []
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), {"exists": {"field": "rank"}}, *wanted),
+        "aggs": {"page": _composite(sources, after, _span())},
     }
 
 
@@ -195,7 +212,7 @@ def troubled_steps(run_id: str, segments: Sequence[Segment]) -> Body:
 
 
 def lines(run_id: str, wanted: Lines) -> Body:
-    """Return the body that finds log lines; with `text` it finds a superset, which the reader must look through."""
+    """Return the body that finds log lines; with `text` or `rank` a superset, which the reader must look through."""
     filters = [
         *_range("step", gte=wanted.steps and wanted.steps[0], lte=wanted.steps and wanted.steps[1]),
         *_range(
@@ -205,7 +222,8 @@ def lines(run_id: str, wanted: Lines) -> Body:
         ),
     ]
     if wanted.rank is not None:
-        filters.append({"term": {"rank": wanted.rank}})
+        unranked = _any([{"terms": {"process.pid": sorted(wanted.pids)}}, {"exists": {"field": "error.type"}}])
+        filters.append(_any([{"term": {"rank": wanted.rank}}, _all(unranked, _lacks("rank"))]))
     if wanted.levels is not None:
         traceback = [{"exists": {"field": "error.type"}}] if set(wanted.levels) & set(ERROR_LEVELS) else []
         filters.append({"bool": {"should": [{"terms": {"log.level": list(wanted.levels)}}, *traceback]}})
@@ -281,8 +299,8 @@ def _span() -> Body:
     return {"first": {"min": {"field": "@timestamp"}}, "last": {"max": {"field": "@timestamp"}}}
 
 
-def _composite(field: str, after: Mapping[str, Any] | None, aggs: Body) -> Body:
-    page = {"size": MOST, "sources": [{field: {"terms": {"field": field}}}]} | ({"after": dict(after)} if after else {})
+def _composite(sources: Sequence[Body], after: Mapping[str, Any] | None, aggs: Body) -> Body:
+    page = {"size": MOST, "sources": sources} | ({"after": dict(after)} if after else {})
     return {"composite": page, "aggs": aggs}
 
 

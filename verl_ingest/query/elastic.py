@@ -1,7 +1,7 @@
 """Run the searches of bodies.py on Elasticsearch: one snapshot a run, only the days it has, never capped."""
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
@@ -21,6 +21,7 @@ from verl_ingest.query.store import (
     Level,
     Lines,
     Moment,
+    Process,
     RunRow,
     Segment,
     Share,
@@ -40,7 +41,10 @@ class ElasticStore:
 
     def run_ids(self, prefix: str = "") -> list[str]:
         """Return the runs whose name starts with the prefix."""
-        return [bucket["key"]["run_id"] for bucket in self._pages(lambda after: bodies.run_ids(prefix, after))]
+        return [
+            bucket["key"]["run_id"]
+            for bucket in _pages(lambda after: self._search(ALL_PATTERN, bodies.run_ids(prefix, after)))
+        ]
 
     def newest_run(self) -> str | None:
         """Return the run of the newest record."""
@@ -49,7 +53,7 @@ class ElasticStore:
 
     def runs(self) -> list[RunRow]:
         """Return every run."""
-        return [_run_row(bucket) for bucket in self._pages(bodies.runs)]
+        return [_run_row(bucket) for bucket in _pages(lambda after: self._search(ALL_PATTERN, bodies.runs(after)))]
 
     @contextmanager
     def open(self, run_id: str) -> Iterator["ElasticRun"]:
@@ -100,16 +104,6 @@ class ElasticStore:
     def _search(self, index: str, body: Body) -> Mapping[str, Any]:
         return self._client.search(index=index, body=body, allow_partial_search_results=False)
 
-    def _pages(self, page: Callable[[Mapping[str, Any] | None], Body]) -> Iterator[Mapping[str, Any]]:
-        """Yield the buckets of all pages of a composite aggregation."""
-        after = None
-        while True:
-            found = self._search(ALL_PATTERN, page(after)).get("aggregations", {"page": {"buckets": []}})["page"]
-            yield from found["buckets"]
-            after = found.get("after_key")
-            if after is None:
-                return
-
 
 class ElasticRun:
     """One run in a point in time (see `store.RunReader`)."""
@@ -138,13 +132,16 @@ class ElasticRun:
 
     def launches(self, stream: Stream) -> list[Launch]:
         """Return the processes that logged a stream, in order of their first record."""
-        found, after = [], None
-        while True:
-            page = self._search(bodies.launches(self.run_id, stream, after))["aggregations"]["page"]
-            found += [_launch(bucket) for bucket in page["buckets"]]
-            after = page.get("after_key")
-            if after is None:
-                return sorted(found, key=lambda launch: launch.first)
+        buckets = _pages(lambda after: self._search(bodies.launches(self.run_id, stream, after)))
+        return sorted(map(_launch, buckets), key=lambda launch: launch.first)
+
+    def processes(self, *, pids: Collection[int] | None = None, rank: int | None = None) -> list[Process]:
+        """Return the processes that records with a rank name, those with one of the ids or of one rank."""
+        buckets = _pages(lambda after: self._search(bodies.processes(self.run_id, pids=pids, rank=rank, after=after)))
+        return [
+            Process(**bucket["key"], first=int(bucket["first"]["value"]), last=int(bucket["last"]["value"]))
+            for bucket in buckets
+        ]
 
     def track(self, stream: Stream) -> list[tuple[int, int]]:
         """Return (time, step) of every record of a stream, in order of time."""
@@ -233,6 +230,17 @@ class ElasticRun:
             yield from page
             if len(page) < PAGE:
                 return
+
+
+def _pages(search: Callable[[Mapping[str, Any] | None], Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the buckets of all pages of a composite aggregation; `search` asks for the page after a key."""
+    after = None
+    while True:
+        found = search(after).get("aggregations", {"page": {"buckets": []}})["page"]  # none where no index matches
+        yield from found["buckets"]
+        after = found.get("after_key")
+        if after is None:
+            return
 
 
 def _several(client: Elasticsearch, header: Body, asked: Sequence[Body]) -> list[Mapping[str, Any]]:

@@ -3,7 +3,7 @@
 Documents are dicts as the normaliser makes them (catalog/fields.yml). Times are whole milliseconds since 1970.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -52,6 +52,17 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Process:
+    """One process of a rank as the records with both show it: `host` where they name it, its first and last record."""
+
+    host: str | None
+    pid: int
+    rank: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Level:
     """One metric in one step over all ranks: weighted mean, least and greatest value."""
 
@@ -83,12 +94,16 @@ class History:
 
 @dataclass(frozen=True)
 class Lines:
-    """Which log lines are wanted; what is None does not matter."""
+    """Which log lines are wanted; what is None does not matter.
+
+    With a rank it is lines that say it, and of those that say none, the lines of the processes `pids` and tracebacks.
+    """
 
     steps: tuple[int, int] | None = None
     since: int | None = None
     until: int | None = None
     rank: int | None = None
+    pids: frozenset[int] = frozenset()
     levels: Sequence[str] | None = None
     text: str | None = None
 
@@ -150,6 +165,9 @@ class RunReader(Protocol):
 
     def launches(self, stream: Stream) -> list[Launch]:
         """Return the processes that logged a stream, in order of their first record."""
+
+    def processes(self, *, pids: Collection[int] | None = None, rank: int | None = None) -> list[Process]:
+        """Return the processes that records with a rank name, those with one of the ids or of one rank."""
 
     def track(self, stream: Stream) -> list[tuple[int, int]]:
         """Return (time, step) of every record of a stream, in order of time."""
