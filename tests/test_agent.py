@@ -120,3 +120,18 @@ def test_records_sent_by_the_training_process_arrive(
     assert (by_kind["metric"]["metrics"], by_kind["metric"]["flags"]) == ({"loss": 0.25}, ["nan:kl"])
     assert by_kind["event"]["event"] == "saved"
     assert (by_kind["log"]["message"], by_kind["log"]["log.level"]) == ("hello", "info")
+
+
+@pytest.mark.usefixtures("templated")
+def test_the_agent_reports_what_it_drops(
+    fluent_bit: str, elasticsearch: Elasticsearch, elasticsearch_url: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "runs" / "agent-drops" / "console.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("\n" * 10_050 + "one line\n")
+    settings = fluentbit.settings_for(tmp_path / "runs", tmp_path / "state", url=elasticsearch_url)
+    with fluentbit.running(fluent_bit, tmp_path, settings):
+        wait_for(lambda: count(elasticsearch, "agent-drops") >= 2, timeout=20, what="2 documents")
+    report = next(each for each in stored(elasticsearch, "agent-drops").values() if each["kind"] == "event")
+    assert (report["event"], report["metrics"]) == ("dropped", {"empty": 10_000})
+    assert (report["log.file.path"], report["log.offset"]) == ("console.log", 9_999)

@@ -49,6 +49,7 @@ def catalogue(**changes):
     return {
         "fields": [{key: value for key, value in step.items() if value is not None}, NAMES, ALIAS],
         "flags": dict(FLAGS),
+        "rules": {"empty": "The line is empty."},
     }
 
 
@@ -106,10 +107,11 @@ def test_an_entry_without_a_name_is_shown_as_it_is():
         fields.check(catalogue(name=None))
 
 
-@pytest.mark.parametrize("flag", [{None: "Was null."}, {"inf": ""}, {"inf": None}])
-def test_a_wrong_flag_is_refused(flag):
+@pytest.mark.parametrize("kind", ["flags", "rules"])
+@pytest.mark.parametrize("entry", [{None: "Was null."}, {"inf": ""}, {"inf": None}])
+def test_a_wrong_flag_or_rule_is_refused(kind, entry):
     content = catalogue()
-    content["flags"] |= flag
+    content[kind] |= entry
     with pytest.raises(CatalogueError, match="must be a text and say what it means"):
         fields.check(content)
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests import golden, golden_agent
 from verl_ingest.catalog import fields
+from verl_ingest.settings import OWN_RULES
 
 
 @pytest.fixture(params=golden.logs(), ids=str)
@@ -24,6 +25,14 @@ def test_every_line_is_a_document_or_dropped_by_a_rule(log: Path) -> None:
     lines = (golden.FOLDER / log).read_bytes().count(b"\n")
     assert len(result["documents"]) + sum(result["dropped"].values()) == lines
     assert len({document["event_id"] for document in result["documents"]}) == len(result["documents"])
+
+
+def test_lines_are_dropped_by_rules_of_the_catalogue_only(log: Path) -> None:
+    assert set(golden.normalise(log)["dropped"]) <= set(fields.load().rules)
+
+
+def test_settings_know_which_names_of_rules_are_taken() -> None:
+    assert set(OWN_RULES) == set(fields.load().rules)
 
 
 def test_documents_hold_to_the_catalogue(log: Path) -> None:

@@ -36,6 +36,7 @@ CATALOGUE = fields.check(
         ]
         + [{"name": "number", "type": "alias", "short": "s", "path": "rank"}],
         "flags": {},
+        "rules": {},
     }
 )
 

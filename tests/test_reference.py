@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import jinja2
@@ -76,6 +77,7 @@ def test_a_template_with_an_unknown_value_is_an_error(tmp_path, monkeypatch):
 
 def test_a_changed_catalogue_changes_the_page(monkeypatch):
     known = fields.load()
-    changed = fields.Fields((fields.Field("new", "keyword", "New one.", "a|b", "the line"), *known.fields), known.flags)
+    new = fields.Field("new", "keyword", "New one.", "a|b", "the line")
+    changed = replace(known, fields=(new, *known.fields))
     monkeypatch.setattr(fields, "load", lambda: changed)
     assert "\n| `new` | keyword | New one. | the line | `a\\|b` |\n" in reference.fields_page()

@@ -121,7 +121,7 @@ class Samples(BaseModel):
 
 
 # What the normaliser drops by itself; a rule of the same name would mix up the counts.
-_OWN_RULES = ("empty", "progress", "config_block", "validation_block", "ray_marker")
+OWN_RULES = ("empty", "progress", "config_block", "validation_block", "ray_marker")
 
 
 class DropRule(BaseModel):
@@ -137,7 +137,7 @@ class DropRule(BaseModel):
 
     @model_validator(mode="after")
     def _selects(self) -> "DropRule":
-        if self.name in _OWN_RULES:
+        if self.name in OWN_RULES:
             raise ValueError(f"the name {self.name} belongs to a rule of the kit; choose another")
         if not (self.level or self.logger or self.contains):
             raise ValueError(f"the rule {self.name} needs a level, a logger or a text that it contains")

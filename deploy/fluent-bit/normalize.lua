@@ -145,17 +145,41 @@ local function open(path, run_id, relative)
   return file
 end
 
+local REPORT_SECONDS, REPORT_LINES = 60, 10000
+
+-- Count a dropped line; now and then return the document that reports what was dropped in this file since the last.
+-- The loader has its summary for that; an agent has only what it ships.
+local function report(file, rule, line, offset, now)
+  local drops = file.drops or { since = now, lines = 0, rules = {} }
+  file.drops = drops
+  drops.lines, drops.rules[rule] = drops.lines + 1, (drops.rules[rule] or 0) + 1
+  if now - drops.since < REPORT_SECONDS and drops.lines < REPORT_LINES then return nil end
+  file.drops = nil
+  local doc = document.start("event")
+  document.field("event", "dropped")
+  document.field("stage", "system")
+  for name, count in pairs(drops.rules) do document.metric(name, count) end
+  locate(file, offset)
+  identify(file, line, offset)
+  document.field("time_source", "read")
+  return document.finish()
+end
+
 -- Fluent Bit's way in (filter lua, time_as_table on): the raw line with its path and offset, or a record as it was sent.
 function normalize(tag, timestamp, record)
   local doc, seconds, nanos
   if record.log and record.path then
-    local line = record.log
+    local file, line = open(record.path), record.log
     if line:byte(-1) == 13 then line = line:sub(1, -2) end
-    doc, seconds, nanos = read_line(open(record.path), line, record.offset, timestamp.sec)
+    doc, seconds, nanos = read_line(file, line, record.offset, timestamp.sec)
+    if not doc then
+      doc = report(file, seconds, line, record.offset, timestamp.sec)
+      if not doc then return -1, timestamp, record end
+      return 1, timestamp, doc
+    end
   else
     doc, seconds, nanos = read_forward(tag, timestamp, record)
   end
-  if not doc then return -1, timestamp, record end
   if not seconds then
     doc.time_source = "read"
     return 1, timestamp, doc

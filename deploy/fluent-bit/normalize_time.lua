@@ -100,25 +100,21 @@ function time.from_local(transitions, year, month, day, hour, minute, second)
   return os.time({ year = year, month = month, day = day, hour = hour, min = minute, sec = second }), true
 end
 
--- Return the UTC seconds of a local date without a year, the nearest to a moment, and whether the host's zone was
--- assumed; clock: "16:00:09". Nil where it is no date.
+local DAY = 86400 -- how far a clock or a zone may be ahead of the one that reads
+
+-- Return the UTC seconds of a local date without a year, the last one not ahead of a moment, and whether the host's
+-- zone was assumed; clock: "16:00:09". Nil where it is no date.
 function time.without_year(transitions, moment, month, day, clock)
   local hour, minute, second = match(clock, "^(%d%d):(%d%d):(%d%d)$")
   hour, minute, second = tonumber(hour), tonumber(minute), tonumber(second)
   if month < 1 or month > 12 or day < 1 or hour > 23 or minute > 59 or second > 60 then return nil end
   local this_year = civil(floor(moment / 86400))
-  local nearest, assumed
-  for year = math.max(this_year - 1, 1970), this_year + 1 do
+  for year = this_year + 1, math.max(this_year - 8, 1970), -1 do -- up to eight years from one 29 February to the next
     if day <= month_length(year, month) then
-      local seconds
-      seconds, assumed = time.from_local(transitions, year, month, day, hour, minute, second)
-      if seconds and (not nearest or math.abs(seconds - moment) < math.abs(nearest - moment)) then
-        nearest = seconds
-      end
+      local seconds, assumed = time.from_local(transitions, year, month, day, hour, minute, second)
+      if seconds and seconds <= moment + DAY and in_range(seconds) then return seconds, assumed end
     end
   end
-  if not nearest or not in_range(nearest) then return nil end
-  return nearest, assumed
 end
 
 -- Return seconds, nanoseconds, zone_assumed of an ISO 8601 text ("2026-03-01T16:00:00.35Z"), or nil.

@@ -37,10 +37,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Fields:
-    """The catalogue: every field in the order of the file, and what each flag means."""
+    """The catalogue: every field in the order of the file, what each flag means, and each rule that drops a line."""
 
     fields: tuple[Field, ...]
     flags: Mapping[str, str]
+    rules: Mapping[str, str]
 
     @cached_property
     def by_name(self) -> dict[str, Field]:
@@ -67,12 +68,13 @@ def check(catalogue: Mapping[str, Any]) -> Fields:
             raise CatalogueError(
                 f"fields.yml: {field.name} is an alias of {field.path}, which is no field; mend its path."
             )
-    for flag, meaning in catalogue["flags"].items():
-        if not isinstance(flag, str) or not isinstance(meaning, str) or not meaning:
-            raise CatalogueError(
-                f"fields.yml: flag {flag!r} must be a text and say what it means; quote or describe it."
-            )
-    return Fields(tuple(fields.values()), catalogue["flags"])
+    for kind in ("flag", "rule"):
+        for name, meaning in catalogue[f"{kind}s"].items():
+            if not isinstance(name, str) or not isinstance(meaning, str) or not meaning:
+                raise CatalogueError(
+                    f"fields.yml: {kind} {name!r} must be a text and say what it means; quote or describe it."
+                )
+    return Fields(tuple(fields.values()), catalogue["flags"], catalogue["rules"])
 
 
 def problems(document: Mapping[str, Any]) -> list[str]:

@@ -35,7 +35,8 @@ def fields_page() -> str:
         for index, title in CARRIERS.items()
     }
     flags = _table(("Flag", "Meaning"), ((_code(flag), meaning) for flag, meaning in catalogue.flags.items()))
-    return _render("fields.md.j2", tables=tables, flags=flags)
+    rules = _table(("Rule", "Drops"), ((_code(rule), meaning) for rule, meaning in catalogue.rules.items()))
+    return _render("fields.md.j2", tables=tables, flags=flags, rules=rules)
 
 
 def metrics_page() -> str:
