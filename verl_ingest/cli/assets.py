@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from verl_ingest import render as rendering
+from verl_ingest.cli import reference
 from verl_ingest.edge import folder
 from verl_ingest.errors import KitError, StoreError
 from verl_ingest.index import apply as templates
@@ -58,7 +59,7 @@ def render_files(
     The agent's folder holds fluent-bit.yaml and the Lua files, for `fluent-bit -c FOLDER/fluent-bit.yaml`. The
     generated files of a checkout are the default rendering of it, the server's templates and docs/reference/.
     """
-    root, files = (out, folder.files(context.obj)) if out else (rendering.root(), rendering.files())
+    root, files = (out, folder.files(context.obj)) if out else (rendering.root(), rendering.files() | commands(context))
     if not check:
         for name in rendering.write(root, files):
             typer.echo(f"{root / name if out else name}: written")
@@ -67,3 +68,8 @@ def render_files(
     if stale:
         typer.echo(stale, nl=False)
         raise KitError("Generated files are stale; run `verl-ingest render` and commit what it writes.")
+
+
+def commands(context: typer.Context) -> dict[str, str]:
+    """Return the reference page of the whole command line that `context` is a part of."""
+    return {reference.PATH: reference.page(context.find_root().command)}
