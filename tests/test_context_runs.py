@@ -2,40 +2,92 @@ import pytest
 
 from tests.documents import START, line, record
 from verl_ingest.catalog import metrics
-from verl_ingest.context import runs
-from verl_ingest.query.store import RunRow
+from verl_ingest.context import runs, setup
+from verl_ingest.context.setup import Setup
+from verl_ingest.query.store import Mark, RunRow
 
 pytest_plugins = ["tests.demo_store"]
 
 MINUTE, DAY = 60_000, 86_400_000
+LAST = Mark(START + 990_000, dated=True, step=100)
 
 
-def row(*, last_error: int | None = None, steps: int | None = 100) -> RunRow:
-    """A run of 1,000 s, 10 s a step where it has steps."""
-    return RunRow("r", 1, START, START + 1_000_000, steps, last_error)
+def event(name: str, **fields):
+    return record("r", 1, kind="event", event=name, **fields)
+
+
+PACE = [10.0] * 45 + [50.0] * 5  # the 95th percentile is 50 s
+
+
+def run(silence: int, *, error: Mark | None = None, step: Mark | None = LAST, pace=PACE, total: int | None = 300):
+    """A run of 1,000 s that reached step 100, silent for so many milliseconds since."""
+    row = RunRow("r", 1, START, START + 1_000_000, step, error)
+    return runs.Run(row, Setup(total_steps=total), pace, {}, now=START + 1_000_000 + silence)
 
 
 @pytest.mark.parametrize(
-    ("silence", "last_error", "expected"),
+    ("silence", "error", "expected"),
     [
         (0, None, "running"),
-        (MINUTE, None, "running"),
-        (MINUTE + 1, None, "stalled"),
+        (150_000, None, "running"),
+        (150_001, None, "stalled"),
         (DAY - 1, None, "stalled"),
         (DAY, None, "ended"),
-        (0, START + 990_000, "running"),
-        (DAY, START + 990_000, "crashed"),
-        (DAY, START + 100_000, "ended"),
+        (0, Mark(START + 991_000, True, 101), "running"),
+        (DAY, Mark(START + 991_000, True, 101), "crashed"),
+        (DAY, Mark(START + 989_000, True, 101), "ended"),  # an earlier attempt's, or the step is there after all
+        (DAY, Mark(START, False, 101), "crashed"),  # its time is that of the file
+        (DAY, Mark(START + 999_000, False, 100), "ended"),
+        (DAY, Mark(START + 999_000, False, None), "ended"),
     ],
 )
-def test_the_state_of_a_run(silence, last_error, expected):
-    assert runs.state(row(last_error=last_error), START + 1_000_000 + silence) == expected
+def test_the_state_of_a_run(silence, error, expected):
+    assert run(silence, error=error).state == expected
 
 
-def test_slow_steps_are_given_more_time():
-    assert runs.state(row(steps=10), START + 1_000_000 + 5 * MINUTE) == "running"
-    assert runs.state(row(steps=10), START + 1_000_000 + 5 * MINUTE + 1) == "stalled"
-    assert runs.state(row(steps=None), START + 1_000_000 + 50 * MINUTE) == "running"
+def test_a_run_that_reached_its_last_step_is_finished():
+    assert run(DAY, total=100, error=Mark(START + 999_000, True, 101)).state == "finished"
+    assert run(0, total=101).state == "running"
+    assert run(0, total=None).state == "running"
+
+
+def test_a_run_without_steps_has_crashed_when_it_had_an_error():
+    assert run(MINUTE, step=None).state == "running"
+    assert run(DAY, step=None, error=Mark(START, False, None)).state == "crashed"
+    assert run(DAY, step=None).state == "ended"
+
+
+@pytest.mark.parametrize(("pace", "patience"), [([1.0] * 50, 10), ([20.0] * 50, 60), ([], 60), ([1.0] * 9, 60)])
+def test_patience_is_three_steps_time(pace, patience):
+    assert run(patience * 1_000, pace=pace).state == "running"
+    assert run(patience * 1_000 + 1, pace=pace).state == "stalled"
+
+
+def test_the_time_to_go_is_told_only_where_it_is_known():
+    assert run(4_000).eta_s == 200 * 10 - 4
+    assert run(0, total=None).eta_s is None
+    assert run(0, pace=PACE[:9]).eta_s is None
+    assert run(DAY).eta_s is None
+    assert run(0, total=100).eta_s is None
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        ([], Setup()),
+        ([event("config", extra={"world_size": 16, "config": {"trainer.total_training_steps": 300}})], Setup(300, 16)),
+        ([event("config", extra={"world_size": "x", "config": []})], Setup()),
+        ([line("r", 0, "Total steps: 250, num_warmup_steps: 0"), event("config", extra={"config": {}})], Setup(250)),
+        ([line("r", 0, "Total steps: -1, num_warmup_steps: 0"), line("r", 1, "No Total steps: 5")], Setup()),
+        (
+            [event("tracker", extra={"url": "https://a"}), event("tracker", extra={"url": "https://b"})],
+            Setup(tracker="https://b"),
+        ),
+        ([line("r", 0, "Total steps: 250"), line("r", 9, "Total steps: 400")], Setup(400)),
+    ],
+)
+def test_what_a_run_said_of_its_setup(documents, expected):
+    assert setup.read(documents) == expected
 
 
 def test_the_newest_runs_with_their_golden_six(store, write):
@@ -54,15 +106,15 @@ def test_the_newest_runs_with_their_golden_six(store, write):
     assert mine["newer"].golden == {"reward_mean": 0.5}
     assert mine["stepless"].golden == {}
     assert mine["newer"].entry() == {
-        "run_id": "newer", "state": "ended", "step": 7, "total": None, "age_s": 2 * 10**9 - 10**3 * 10**3 + 10**6,
-        "first": "2058-02-03T22:13:20.000Z", "last": "2058-02-03T22:13:20.000Z", "records": 1,
-        "golden": {"reward_mean": 0.5},
+        "run_id": "newer", "state": "ended", "step": 7, "total": None, "eta_s": None,
+        "age_s": 2 * 10**9, "first": "2058-02-03T22:13:20.000Z", "last": "2058-02-03T22:13:20.000Z", "records": 1,
+        "world_size": None, "tracker": None, "golden": {"reward_mean": 0.5},
     }  # fmt: skip
 
 
 def test_golden_values_are_those_of_the_attempt_that_runs_now(store, write, demo):
     found = {run.row.run_id: run for run in runs.newest(store, catalogue=metrics.load(), now=START, most=100)}
-    assert found[demo].row.last_step == 240
+    assert found[demo].step == 240
     assert list(found[demo].golden) == [
         "kl_ref",
         "entropy",

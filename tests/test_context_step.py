@@ -58,6 +58,13 @@ def metric_of(body: dict, name: str) -> dict:
     return next(metric for metric in body["metrics"] if metric["name"] == name)
 
 
+def test_the_last_step_of_all_is_told_where_the_run_said_it(context_of, write):
+    write([*run_of("total", 3), line("total", 0, "Total steps: 300, num_warmup_steps: 0")])
+    assert context_of("total", 2).body["total_steps"] == 300
+    write(run_of("endless", 3))
+    assert context_of("endless", 2).body["total_steps"] is None
+
+
 # The demo's planted faults
 
 

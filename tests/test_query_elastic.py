@@ -4,7 +4,7 @@ from elasticsearch import Elasticsearch
 from tests.documents import START, Document, line, record, sample
 from verl_ingest.errors import NotFound, StoreError
 from verl_ingest.query import elastic
-from verl_ingest.query.store import Condition, Key, Lines, Moment, Segment
+from verl_ingest.query.store import Condition, Key, Lines, Mark, Moment, Segment
 from verl_ingest.query.times import milliseconds
 
 pytest_plugins = ["tests.demo_store"]
@@ -232,10 +232,37 @@ def test_runs_are_listed_with_their_newest_step_and_last_error(store, write):
     write([*steps_of("listed", 5), *steps_of("listed", 2, every=100), line("listed", 90, "boom", level="error")])
     [row] = [row for row in store.runs() if row.run_id == "listed"]
     assert (row.records, row.first, row.last) == (15, START + 10_000, START + 200_000)
-    assert (row.last_step, row.last_error) == (2, START + 90_000)
+    assert row.newest_step == Mark(START + 200_000, dated=True, step=2)
+    assert row.newest_error == Mark(START + 90_000, dated=True, step=None)
+    assert store.paces({"listed": 5, "nothing": 1}) == {"listed": [100.0, 10.0, 10.0], "nothing": []}
+    assert store.paces({}) == {}
     moments = [Moment("listed", 2, START + 150_000), Moment("listed", 2, START), Moment("listed", 77, START)]
     assert store.values(moments, ["loss", "none"]) == [{"loss": 2.5}, {"loss": 2.5}, {}]
     assert store.values([], ["loss"]) == []
+
+
+def test_a_copied_sample_file_does_not_say_where_a_run_stands(store, write):
+    write([*steps_of("copied", 5), sample("copied", 10**6, 1, 0.5) | {"time_source": "estimated"}])
+    [row] = [row for row in store.runs() if row.run_id == "copied"]
+    assert row.newest_step.step == 5
+
+
+def test_what_runs_said_of_their_setup_comes_without_the_rest_of_a_configuration(store, write):
+    config = {"trainer.total_training_steps": 300, "trainer.nnodes": 2}
+    write(
+        [
+            line("set-up", 2, "Total steps: 300, num_warmup_steps: 0"),
+            record("set-up", 1, kind="event", event="config", extra={"world_size": 8, "config": config}),
+            record("set-up", 3, kind="event", event="resume"),
+            line("set-up-too", 2, "steps, in total: 5"),
+        ]
+    )
+    found = store.setups(["set-up", "set-up-too"])
+    kept = {"world_size": 8, "config": {"trainer.total_training_steps": 300}}
+    assert [document.get("extra") for document in found["set-up"]] == [kept, None]
+    assert found["set-up-too"] == []
+    with store.open("set-up") as run:
+        assert [document.get("extra") for document in run.setup()] == [kept, None]
 
 
 def test_the_newest_run(store, write):

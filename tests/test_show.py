@@ -7,7 +7,8 @@ from rich.console import Console
 from tests.documents import line, record, sample
 from verl_ingest.catalog import metrics
 from verl_ingest.context import lines, runs, step
-from verl_ingest.query.store import RunRow
+from verl_ingest.context.setup import Setup
+from verl_ingest.query.store import Mark, RunRow
 from verl_ingest.show import lines as show_lines
 from verl_ingest.show import runs as show_runs
 from verl_ingest.show import step as show_step
@@ -119,14 +120,16 @@ def test_colours_only_where_there_is_a_terminal(shown, demo):
 
 @pytest.mark.parametrize("width", [100, 60])
 def test_runs_fit_the_width(width):
-    row = RunRow(HOSTILE, 1, 0, 0, 240, None)
-    golden = {metric.name: 0.123456 for metric in CATALOGUE.golden}
+    golden = {metric.name: 0.0123456 for metric in CATALOGUE.golden}
+    at = Mark(0, True, 12_340)
+    row = RunRow(HOSTILE, 1, 0, 0, at, None)
     found = [
-        runs.Run(row, "crashed", 3_725.0, golden),
-        runs.Run(RunRow("x" * 70, 1, 0, 0, None, None), "ended", 9e7, {}),
+        runs.Run(row, Setup(total_steps=99_999), [10.0] * 50, golden, now=29_000),
+        runs.Run(RunRow("x" * 70, 1, 0, 0, None, None), Setup(), [], {}, now=90_000_000),
     ]
     text = printed(show_runs.render(found, CATALOGUE, width=width), width=width)
     assert max(len(row) for row in text.splitlines()) <= width
-    assert "1 h 2 min ago" in text and "crashed" in text
-    assert ("0.123" in text) == (width == 100)
+    assert "running 12340/99999 10 d 3 h 29 s ago" in " ".join(text.split())
+    assert "ended" in text and "1 d ago" in text
+    assert text.count("0.0123") == (6 if width == 100 else 0)
     assert "".join(text.split()).count("x") >= 60

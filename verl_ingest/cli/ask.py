@@ -37,9 +37,9 @@ def list_runs(
     most: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many runs.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """List runs: state, newest step, golden six.
+    """List runs: state, newest step, time to go, golden six.
 
-    The run that logged last comes first. A run is running, crashed, stalled, or ended (silent for a day).
+    The run that logged last comes first. A run is running, finished, crashed, stalled, or ended (silent for a day).
     """
     catalogue = metrics.load()
     with _store(context) as store:

@@ -1,37 +1,81 @@
-"""The list of runs: state, newest step, age, golden six."""
+"""The list of runs: state, newest step of all, time to go, golden six."""
 
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.query.store import Moment, RunRow, Store
+from verl_ingest.context.setup import Setup, read
+from verl_ingest.query.store import Mark, Moment, RunRow, Store
 from verl_ingest.query.times import iso
 
-SILENT_S = 60.0  # less silence than this means nothing
+SILENT_S = 60.0  # less silence than this means nothing, as long as a run's own pace is not known
+LEAST_SILENT_S = 10.0
 SILENT_STEPS = 3.0  # nor does less than so many steps' time
+ENOUGH_STEPS = 10  # to know the pace
 ENDED_S = 86_400.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run as it is now; `golden` has the means of the golden six in its newest step, by catalogue name."""
+    """One run as it is now; `golden` has the means of the golden six in its newest step, by catalogue name.
+
+    `pace` is how many seconds each of its last steps took.
+    """
 
     row: RunRow
-    state: str
-    age_s: float
-    golden: dict[str, float]
+    setup: Setup
+    pace: Sequence[float]
+    golden: Mapping[str, float]
+    now: int
+
+    @property
+    def step(self) -> int | None:
+        """The newest step."""
+        return self.row.newest_step.step if self.row.newest_step else None
+
+    @property
+    def age_s(self) -> float:
+        """Age of the newest record."""
+        return (self.now - self.row.last) / 1_000
+
+    @property
+    def state(self) -> str:
+        """Return finished, running, crashed, stalled or ended.
+
+        Finished: the last step is there. Running: not silent for longer than `patience`. Else crashed where an error
+        came after the newest step; else stalled, and after a day ended, since logs don't tell whether that was meant.
+        """
+        if self.setup.total_steps is not None and self.step is not None and self.step >= self.setup.total_steps:
+            return "finished"
+        if self.age_s <= patience(self.row, self.pace):
+            return "running"
+        if self.row.newest_error is not None and _is_after(self.row.newest_error, self.row.newest_step):
+            return "crashed"
+        return "stalled" if self.age_s < ENDED_S else "ended"
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until the last step ends at the usual pace; None where that, or the last step, is not known."""
+        if self.state != "running" or None in (self.setup.total_steps, self.step) or len(self.pace) < ENOUGH_STEPS:
+            return None
+        return max((self.setup.total_steps - self.step) * statistics.median(self.pace) - self.age_s, 0.0)
 
     def entry(self) -> dict[str, Any]:
-        """Return the run as `runs --json` has it; `total` is unknown."""
+        """Return the run as `runs --json` has it; what is not known is null."""
         return {
             "run_id": self.row.run_id,
             "state": self.state,
-            "step": self.row.last_step,
-            "total": None,
+            "step": self.step,
+            "total": self.setup.total_steps,
+            "eta_s": None if self.eta_s is None else round(self.eta_s),
             "age_s": round(self.age_s),
             "first": iso(self.row.first),
             "last": iso(self.row.last),
             "records": self.row.records,
+            "world_size": self.setup.world_size,
+            "tracker": self.setup.tracker,
             "golden": self.golden,
         }
 
@@ -39,33 +83,39 @@ class Run:
 def newest(store: Store, *, catalogue: Catalogue, now: int, most: int) -> list[Run]:
     """Return the runs that logged last, newest first, at most `most` of them."""
     rows = sorted(store.runs(), key=lambda row: -row.last)[:most]
-    with_steps = [row for row in rows if row.last_step is not None]
+    setups = store.setups([row.run_id for row in rows])
+    marks = {row.run_id: row.newest_step for row in rows if row.newest_step is not None}
+    paces = store.paces({run_id: mark.step for run_id, mark in marks.items()})
     # Whoever logged the newest step did so within the last few steps' time; an earlier attempt did it before that.
-    moments = [Moment(row.run_id, row.last_step, row.last - round(1_000 * _patience(row))) for row in with_steps]
+    since = {row.run_id: round(1_000 * patience(row, paces.get(row.run_id, ()))) for row in rows}
+    moments = [Moment(run_id, mark.step, mark.time - since[run_id]) for run_id, mark in marks.items()]
     spellings = [name for metric in catalogue.golden for name in metric.names]
-    values = dict(zip((row.run_id for row in with_steps), store.values(moments, spellings), strict=True))
+    values = dict(zip(marks, store.values(moments, spellings), strict=True))
     return [
-        Run(row, state(row, now), (now - row.last) / 1_000, _golden(values.get(row.run_id, {}), catalogue))
+        Run(
+            row=row,
+            setup=read(setups[row.run_id]),
+            pace=paces.get(row.run_id, ()),
+            golden=_golden(values.get(row.run_id, {}), catalogue),
+            now=now,
+        )
         for row in rows
     ]
 
 
-def state(row: RunRow, now: int) -> str:
-    """Return running, crashed, stalled or ended.
-
-    Silent for more than a minute and three steps' time, a run has crashed if its last words were an error; else it is
-    stalled, and after a day ended, since logs alone don't tell whether that was meant.
-    """
-    silence, patience = (now - row.last) / 1_000, _patience(row)
-    if silence <= patience:
-        return "running"
-    if row.last_error is not None and (row.last - row.last_error) / 1_000 <= patience:
-        return "crashed"
-    return "stalled" if silence < ENDED_S else "ended"
+def patience(row: RunRow, pace: Sequence[float]) -> float:
+    """Return for how many seconds a healthy run may be silent: three times the 95th percentile of its steps' times."""
+    if len(pace) >= ENOUGH_STEPS:
+        return max(LEAST_SILENT_S, SILENT_STEPS * statistics.quantiles(pace, n=20)[-1])
+    steps = row.newest_step.step if row.newest_step else 0
+    return max(SILENT_S, SILENT_STEPS * (row.last - row.first) / 1_000 / max(steps, 1))
 
 
-def _patience(row: RunRow) -> float:
-    return max(SILENT_S, SILENT_STEPS * (row.last - row.first) / 1_000 / max(row.last_step or 0, 1))
+def _is_after(error: Mark, step: Mark | None) -> bool:
+    """Tell whether an error came after the newest step: by time, or by its own step where a line has no time."""
+    if step is None or (error.dated and step.dated):
+        return step is None or error.time > step.time
+    return error.step is not None and error.step > step.step
 
 
 def _golden(values: dict[str, float], catalogue: Catalogue) -> dict[str, float]:

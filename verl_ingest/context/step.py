@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import attempts, baseline, findings, hosts, lines, metrics, pooling, processes, stages
+from verl_ingest.context import attempts, baseline, findings, hosts, lines, metrics, pooling, processes, setup, stages
 from verl_ingest.context.attempts import Attempt
 from verl_ingest.context.dates import settled
 from verl_ingest.context.findings import Finding
@@ -38,6 +38,7 @@ class Evidence:
     presence: Mapping[str | None, StagePresence]
     rank_values: Mapping[Key, Mapping[int, Mapping[int, float]]]
     samples: Sequence[Document]
+    total_steps: int | None
     may_grow: bool
 
     @property
@@ -99,6 +100,7 @@ def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now:
         presence=history.presence,
         rank_values=run.rank_values(attempts.segments(known, attempt, max(step - steps, 0), step - 1), suspects),
         samples=samples,
+        total_steps=setup.read(run.setup()).total_steps,
         may_grow=_is_young(documents, now) and not run.steps(low=step + 1, size=1, newest_first=False),
     )
 
@@ -135,6 +137,7 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
             *([finding.sentence for finding in reasons] or [_no_findings(evidence, judged)]),
             *_notes(evidence, in_progress, completeness["age_s"]),
         ],
+        "total_steps": evidence.total_steps,
         "stages": [time.entry() for time in times],
         "ranks": sorted({document["rank"] for document in documents if "rank" in document}),
         "missing_ranks": missing,

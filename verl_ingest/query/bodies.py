@@ -24,6 +24,8 @@ SAMPLE = {"term": {"kind": "sample"}}
 # Where the line has a time of its own: any other time is that of reading, or the file's.
 DATED = ("record", "line")
 IS_DATED = {"terms": {"time_source": list(DATED)}}
+# What is read of the events that say how a run was set up; a whole configuration has a thousand entries.
+SETUP = ("extra.world_size", "extra.url", "extra.config.trainer.total_training_steps")
 RUN_IDS = [{"run_id": {"terms": {"field": "run_id"}}}]
 LINE_KINDS = {"terms": {"kind": ["log", "event", "unparsed"]}}
 
@@ -50,17 +52,38 @@ def run_ids(prefix: str, after: Mapping[str, Any] | None) -> Body:
 
 
 def runs(after: Mapping[str, Any] | None) -> Body:
-    """Return the body of one page of runs, each with its times, newest step and last error."""
+    """Return the body of one page of runs, each with its times, newest step and newest error."""
     each = {
         **_span(),
         "dated": {"filter": IS_DATED, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
-        "errors": {"filter": ERROR, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
-        "newest": {
-            "filter": SAYS_STEP,
-            "aggs": {"hit": {"top_hits": {"size": 1, "sort": [{"@timestamp": "desc"}], "_source": ["step"]}}},
-        },
+        "error": {"filter": ERROR, "aggs": {"newest": _newest()}},
+        # metrics before samples: a copied dump file, which has no times, may look newer than all there is
+        "step": {"filter": SAYS_STEP, "aggs": {"newest": _newest({"kind": "asc"})}},
     }
     return {"size": 0, "track_total_hits": False, "aggs": {"page": _composite(RUN_IDS, after, each)}}
+
+
+def step_ends(run_id: str, step: int, size: int) -> Body:
+    """Return the body that tells when each of `size` steps up to `step` ended."""
+    end = {"end": {"max": {"field": "@timestamp"}}}
+    window = _range("step", gt=step - size, lte=step)
+    steps = {"terms": {"field": "step", "size": size, "order": {"_key": "asc"}}, "aggs": end}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), METRIC, SAYS_STEP, *window),
+        "aggs": {"steps": steps, "dated": {"filter": IS_DATED, "aggs": {"steps": steps}}},
+    }
+
+
+def setups(run_ids: Sequence[str]) -> Body:
+    """Return the body that finds the lines that say how runs were set up, without most of a configuration."""
+    said = [{"terms": {"event": ["config", "tracker"]}}, {"match_phrase": {"message": "Total steps"}}]
+    return {
+        "query": _all({"terms": {"run_id": list(run_ids)}}, _any(said)),
+        "sort": [{"@timestamp": "asc"}],
+        "_source": ["run_id", "@timestamp", "event", "message", *SETUP],
+    }
 
 
 def newest_record(filters: Sequence[Body] = ()) -> Body:
@@ -293,6 +316,11 @@ def _over(run_id: str, segments: Sequence[Segment], aggs: Body) -> Body:
 def _per_step(segments: Sequence[Segment], aggs: Body) -> Body:
     count = sum(segment.last - segment.first + 1 for segment in segments)
     return {"terms": {"field": "step", "size": max(count, 1), "order": {"_key": "asc"}}, "aggs": aggs}
+
+
+def _newest(*first: Body) -> Body:
+    hit = {"size": 1, "sort": [*first, {"@timestamp": "desc"}], "_source": ["step", "@timestamp", "time_source"]}
+    return {"top_hits": hit}
 
 
 def _span() -> Body:

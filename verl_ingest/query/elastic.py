@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 from elasticsearch import Elasticsearch
@@ -20,6 +20,7 @@ from verl_ingest.query.store import (
     Launch,
     Level,
     Lines,
+    Mark,
     Moment,
     Process,
     RunRow,
@@ -28,7 +29,9 @@ from verl_ingest.query.store import (
     StagePresence,
     Stream,
 )
+from verl_ingest.query.times import milliseconds
 
+PACE_STEPS = 51
 PAGE = 10_000  # what a search may return, unless an index is set otherwise
 KEEP_ALIVE = "2m"
 
@@ -85,6 +88,21 @@ class ElasticStore:
             }
             for answer in answers
         ]
+
+    def paces(self, newest: Mapping[str, int]) -> dict[str, list[float]]:
+        """Return how many seconds each of the steps up to the newest one took, for each run."""
+        if not newest:
+            return {}
+        asked = [bodies.step_ends(run_id, step, PACE_STEPS) for run_id, step in newest.items()]
+        answers = _several(self._client, {"index": RECORDS_PATTERN}, asked)
+        return {run_id: _pace(answer["aggregations"]) for run_id, answer in zip(newest, answers, strict=True)}
+
+    def setups(self, run_ids: Sequence[str]) -> dict[str, list[Document]]:
+        """Return the lines that say how each run was set up, in order of time."""
+        found: dict[str, list[Document]] = {run_id: [] for run_id in run_ids}
+        for hit in self._search(RECORDS_PATTERN, bodies.setups(run_ids) | {"size": PAGE})["hits"]["hits"]:
+            found[hit["_source"]["run_id"]].append(hit["_source"])
+        return found
 
     def share(self, condition: Condition, *, since: int, until: int, run_id: str | None) -> Share:
         """Count the values in the window, and those that fulfil the condition."""
@@ -191,6 +209,10 @@ class ElasticRun:
         """Return the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
         return self._documents(bodies.lines(self.run_id, wanted))
 
+    def setup(self) -> list[Document]:
+        """Return the lines that say how the run was set up, in order of time."""
+        return self._documents(bodies.setups([self.run_id]))
+
     def last_time(self) -> int:
         """Return the time of the run's last record; where lines have times, of the last one that has."""
         for dated in ([bodies.IS_DATED], []):
@@ -265,16 +287,33 @@ def _order(document: Document) -> tuple[str, bytes]:
 
 
 def _run_row(bucket: Mapping[str, Any]) -> RunRow:
-    newest = bucket["newest"]["hit"]["hits"]["hits"]
-    last_error, dated = bucket["errors"]["last"]["value"], bucket["dated"]["last"]["value"]
+    dated = bucket["dated"]["last"]["value"]
     return RunRow(
         run_id=bucket["key"]["run_id"],
         records=bucket["doc_count"],
         first=int(bucket["first"]["value"]),
         last=int(bucket["last"]["value"] if dated is None else dated),
-        last_step=newest[0]["_source"].get("step") if newest else None,
-        last_error=None if last_error is None else int(last_error),
+        newest_step=_mark(bucket["step"]),
+        newest_error=_mark(bucket["error"]),
     )
+
+
+def _mark(bucket: Mapping[str, Any]) -> Mark | None:
+    for hit in bucket["newest"]["hits"]["hits"]:
+        found = hit["_source"]
+        return Mark(milliseconds(found), found["time_source"] in bodies.DATED, found.get("step"))
+    return None
+
+
+def _pace(aggregations: Mapping[str, Any]) -> list[float]:
+    """Return the seconds from the end of each step to that of the next; steps whose lines have times, where some do."""
+    steps = aggregations["dated"]["steps"]["buckets"] or aggregations["steps"]["buckets"]
+    gaps = [
+        (step["end"]["value"] - before["end"]["value"]) / 1_000
+        for before, step in pairwise(steps)
+        if step["key"] == before["key"] + 1
+    ]
+    return [gap for gap in gaps if gap > 0]
 
 
 def _launch(bucket: Mapping[str, Any]) -> Launch:

@@ -109,6 +109,15 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """The newest record of a sort: its time, whether its line has one of its own, its step."""
+
+    time: int
+    dated: bool
+    step: int | None
+
+
+@dataclass(frozen=True)
 class RunRow:
     """One run as a list of runs needs it."""
 
@@ -116,8 +125,8 @@ class RunRow:
     records: int
     first: int
     last: int
-    last_step: int | None
-    last_error: int | None  # time of the last error, whatever came after it
+    newest_step: Mark | None
+    newest_error: Mark | None  # whatever came after it
 
 
 @dataclass(frozen=True)
@@ -187,6 +196,9 @@ class RunReader(Protocol):
     def lines(self, wanted: Lines) -> list[Document]:
         """Return the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
 
+    def setup(self) -> list[Document]:
+        """Return the lines that say how the run was set up (see `Store.setups`), in order of time."""
+
     def last_time(self) -> int:
         """Return the time of the run's last record; where lines have times, of the last one that has."""
 
@@ -214,6 +226,15 @@ class Store(Protocol):
 
     def values(self, moments: Sequence[Moment], names: Sequence[str]) -> list[dict[str, float]]:
         """Return the weighted mean of each metric that a moment has, for each moment."""
+
+    def paces(self, newest: Mapping[str, int]) -> dict[str, list[float]]:
+        """Return how many seconds each of the 50 steps up to the newest one took, for each run; a run may lack some."""
+
+    def setups(self, run_ids: Sequence[str]) -> dict[str, list[Document]]:
+        """Return the events `config` and `tracker` and the lines with `Total steps` of each run, in order of time.
+
+        Of a config only what context/setup.py reads need be there.
+        """
 
     def share(self, condition: Condition, *, since: int, until: int, run_id: str | None) -> Share:
         """Count the values in the window, and those that fulfil the condition."""

@@ -19,15 +19,15 @@ def render(summary: Summary, found: Found) -> RenderableType:
     head = Text.assemble(
         ("Loaded ", ""),
         (f"{summary.lines:,} lines", "bold"),
-        f" of {summary.files} files of {_listed(runs)} in {summary.seconds:.1f} s ({speed:,.0f} lines/s)",
+        f" of {summary.files} files of {listed(runs)} in {summary.seconds:.1f} s ({speed:,.0f} lines/s)",
     )
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
     table.add_row("documents", f"{summary.documents:,}", f"{summary.created:,} new, {summary.existing:,} there already")
-    table.add_row("flagged", f"{summary.flagged:,}", _counts(summary.flags))
-    table.add_row("dropped", f"{sum(summary.dropped.values()):,}", _counts(summary.dropped))
+    table.add_row("flagged", f"{summary.flagged:,}", counts(summary.flags))
+    table.add_row("dropped", f"{sum(summary.dropped.values()):,}", counts(summary.dropped))
     if summary.unfinished:
         why = "last lines without a newline: left for the next load, or --final"
         table.add_row("unfinished", f"{summary.unfinished:,}", why)
@@ -36,15 +36,17 @@ def render(summary: Summary, found: Found) -> RenderableType:
     return Group(head, table)
 
 
-def _counts(reasons: Mapping[str, int]) -> str:
+def counts(reasons: Mapping[str, int]) -> str:
+    """Return reasons with their counts, the most frequent first."""
     ordered = sorted(reasons.items(), key=lambda reason: (-reason[1], reason[0]))
     return ", ".join(f"{name} {count:,}" for name, count in ordered)
 
 
 def _names(found: Found) -> str:
-    return _listed([path.name for path in found.ignored])
+    return listed([path.name for path in found.ignored])
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Return the first few names, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

@@ -51,7 +51,8 @@ def _title(body: Mapping[str, Any], abnormal: bool) -> Text:
     times = body["time"]
     when = f"{times['first'][:10]} {times['first'][11:19]}{DASH}{times['last'][11:19]} UTC" if times["first"] else ""
     on = ranks(body["ranks"]) if body["ranks"] else ""
-    title = Text(f"{body['run_id']}{DOT}step {body['step']}", style="bold")
+    of = f" of {body['total_steps']}" if body["total_steps"] is not None else ""
+    title = Text(f"{body['run_id']}{DOT}step {body['step']}{of}", style="bold")
     details = [f"attempt {body['attempt']}", when, on]
     title.append(f"{DOT}{DOT.join(filter(None, details))}", style="not bold")
     title.append(DOT)
