@@ -136,10 +136,12 @@ def test_logs_are_folded_and_whole(ask, write):
     assert [(entry["message"], entry["count"]) for entry in entries] == [("Zero gradients", 1)]
 
 
-def test_logs_follow_what_comes(elasticsearch_url, write):
-    write([line("followed", 1, "old"), record("followed", 1, step=1)])
+@pytest.mark.parametrize(("late_s", "look"), [(30, "pass"), (1_800, "ask.POLLS_PER_LATEST = 1")])
+def test_logs_follow_what_comes(elasticsearch_url, write, late_s, look):
+    write([line("followed", 4_000, "old"), record("followed", 4_000, step=1)])
+    program = f"from verl_ingest.cli import ask, main; {look}; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", "from verl_ingest.cli import main; main()", "logs", "followed", "-f"],
+        [sys.executable, "-c", program, "logs", "followed", "-f"],
         env={**os.environ, "ELASTICSEARCH_URL": elasticsearch_url},
         stdout=subprocess.PIPE,
         text=True,
@@ -148,9 +150,11 @@ def test_logs_follow_what_comes(elasticsearch_url, write):
     deadline.start()
     try:
         assert process.stdout.readline().endswith("old\n")
-        write([line("followed", 2, "new"), line("followed", 3, "newer")])
+        write([line("followed", 4_001, "new"), line("followed", 4_002, "newer")])
         assert process.stdout.readline().endswith("new\n")
         assert process.stdout.readline().endswith("newer\n")
+        write([line("followed", 4_002 - late_s, "late")])
+        assert process.stdout.readline().endswith("late\n")
     finally:
         deadline.cancel()
         process.terminate()

@@ -1,5 +1,6 @@
 """Commands that ask: runs, step, share, logs."""
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,9 @@ from verl_ingest.show import step as show_step
 WIDEST = 100
 MOST_RANK = 2**31 - 1
 POLL_S = 2.0
-LATE_MS = 60_000  # lines that come in so late are still followed
+LATE_MS = 60_000  # lines that come in so late are followed at once,
+LATEST_MS = 3_600_000  # lines that come in so late at every 30th look
+POLLS_PER_LATEST = 30
 
 app = typer.Typer()
 
@@ -122,7 +125,9 @@ def show_logs(
     around: Annotated[
         str | None, typer.Option(help="Lines up to 5m before and after the steps; alone: the run's last 5m.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines as they come.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with lines as they come, up to 1 h late.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show log lines of a run.
@@ -147,14 +152,16 @@ def show_logs(
 def _follow(store: ElasticStore, run_id: str, wanted: Lines, found: list[Document], as_json: bool) -> None:
     """Print new lines until interrupted; `found` are those that were printed already."""
     newest = max(map(milliseconds, found), default=_now())
-    seen = {document["event_id"] for document in found}
-    while True:
+    seen = {document["event_id"]: milliseconds(document) for document in found}
+    for poll in itertools.count(1):
         time.sleep(POLL_S)
+        since = newest - (LATE_MS if poll % POLLS_PER_LATEST else LATEST_MS)
         with store.open(run_id) as run:
-            recent = search.search(run, replace(wanted, since=newest - LATE_MS, until=None))
+            recent = search.search(run, replace(wanted, since=max(since, wanted.since or since), until=None))
         _print_lines([document for document in recent if document["event_id"] not in seen], as_json)
-        seen |= {document["event_id"] for document in recent}
-        newest = max(map(milliseconds, recent), default=newest)
+        seen |= {document["event_id"]: milliseconds(document) for document in recent}
+        newest = max(seen.values(), default=newest)
+        seen = {name: at for name, at in seen.items() if at >= newest - LATEST_MS}
 
 
 def _print_lines(documents: list[Document], as_json: bool) -> None:
