@@ -1,12 +1,20 @@
-"""How long a log file took to write, from the step durations that verl prints."""
+"""When the writing of a log file began, from the step durations that verl prints."""
 
 import mmap
 import re
 from pathlib import Path
 
+from verl_ingest.load.files import LogFile
+from verl_ingest.normalise.lua import Fallback
+
 # As the console prints it (plain or as a numpy number) and as the file logger writes it.
 _STEP = re.compile(rb'timing_s/(?:step|testing)"?:\s?(?:np\.\w+\()?(\d+(?:\.\d+)?)')
 _HEAD = 1 << 20  # bytes; a file that has no step line in them has none
+
+
+def began(log: LogFile) -> Fallback:
+    """Return the time from which that of lines without one is counted: the last change less what the steps took."""
+    return Fallback(max(log.modified_ns - int(of_steps(log.path) * 1e9), 0), "estimated")
 
 
 def of_steps(path: Path) -> float:

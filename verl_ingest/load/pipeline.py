@@ -1,11 +1,9 @@
 """A load: files -> blocks of lines -> documents -> `_bulk`, with every line accounted for."""
 
-import os
-import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from elasticsearch import Elasticsearch
@@ -15,10 +13,9 @@ from verl_ingest.load import duration
 from verl_ingest.load.files import LogFile
 from verl_ingest.load.reader import Unfinished, read
 from verl_ingest.load.shipper import Shipper
-from verl_ingest.normalise.lua import Block, Fallback, Normaliser
+from verl_ingest.load.threads import Advance, work_through
+from verl_ingest.normalise.lua import Block, Normaliser
 from verl_ingest.settings import Settings
-
-READERS = min(4, os.cpu_count() or 1)
 
 
 @dataclass
@@ -58,7 +55,7 @@ def load(
     settings: Settings,
     *,
     final: bool = False,
-    progress: Callable[[int], None] = lambda read: None,
+    progress: Advance = lambda read: None,
 ) -> Summary:
     """Write every line of the files into the daily indices; `progress` is told the bytes read.
 
@@ -68,38 +65,20 @@ def load(
     started = time.monotonic()
     summary, lock = Summary(), threading.Lock()
     shipper = Shipper(client)
-    # Largest first: the last file to end is then a small one.
-    waiting: queue.SimpleQueue[LogFile] = queue.SimpleQueue()
-    for log in sorted(logs, key=lambda log: -log.size):
-        waiting.put(log)
-    failures: list[BaseException] = []
 
-    def work() -> None:
-        normaliser = Normaliser(settings)
-        while not failures:
-            try:
-                log = waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                _load_file(log, normaliser, shipper, summary, lock, final=final, progress=progress)
-            except InputError as error:
-                with lock:
-                    summary.unreadable.append(str(error))
-            except BaseException as error:
-                failures.append(error)
+    def work(log: LogFile, normaliser: Normaliser, advance: Advance) -> None:
+        try:
+            _load_file(log, normaliser, shipper, summary, lock, final=final, progress=advance)
+        except InputError as error:
+            with lock:
+                summary.unreadable.append(str(error))
 
-    readers = [threading.Thread(target=work, name="reader") for _ in range(min(READERS, len(logs)))]
     try:
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join()
-    except BaseException as error:
-        failures.append(error)
-    if failures:
+        # Largest first: the last file to end is then a small one.
+        work_through(sorted(logs, key=lambda log: -log.size), work, settings, progress)
+    except BaseException:
         shipper.cancel()
-        raise failures[0]
+        raise
     shipped = shipper.close()
     summary.created, summary.existing, summary.refused = shipped.created, shipped.existing, shipped.refused
     summary.seconds = time.monotonic() - started
@@ -114,11 +93,10 @@ def _load_file(
     lock: threading.Lock,
     *,
     final: bool,
-    progress: Callable[[int], None],
+    progress: Advance,
 ) -> None:
     file = normaliser.open(log.path, run_id=log.run_id, relative=log.relative)
-    began = log.modified_ns - int(duration.of_steps(log.path) * 1e9)
-    fallback = Fallback(max(began, 0), "estimated")
+    fallback = duration.began(log)
     for part in read(log, final=final):
         if isinstance(part, Unfinished):
             with lock:

@@ -1,0 +1,70 @@
+"""What the commands that read log files share: their options, the progress bar, what ends them with an error."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import available_timezones
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from verl_ingest.errors import InputError, StoreError
+from verl_ingest.load.files import LogFile
+from verl_ingest.settings import Settings
+
+Paths = Annotated[
+    list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or log files (also rotated, also .gz).")
+]
+Run = Annotated[str | None, typer.Option(help="Name of the run, instead of the folder's.")]
+Zone = Annotated[
+    str | None, typer.Option(help="Zone of times without one, such as Asia/Shanghai; default: the setting.")
+]
+
+
+def with_zone(settings: Settings, zone: str | None) -> Settings:
+    """Return the settings with another time zone, where one is given; raises InputError where there is none such."""
+    if zone is None:
+        return settings
+    if zone not in available_timezones():
+        raise InputError(f"--timezone {zone}: no zone of that name; give one such as Asia/Shanghai or Etc/UTC.")
+    return settings.model_copy(update={"timezone": zone})
+
+
+@contextmanager
+def progress(what: str, logs: Sequence[LogFile], *, hidden: bool) -> Iterator[Callable[[int], Any]]:
+    """Show bytes, speed and time left on stderr, where that is a terminal; yields what is told the bytes read."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
+        task = bar.add_task(what, total=sum(log.size for log in logs))
+        yield lambda read: bar.advance(task, read)
+
+
+def refuse_incomplete(refused: Mapping[str, int], unreadable: Sequence[str], *, again: str) -> None:
+    """Raise what kept a line from becoming a document: refusals by reason, sentences about files; else do nothing."""
+    if refused:
+        reason, count = next(iter(refused.items()))
+        raise StoreError(
+            f"Elasticsearch refused {sum(refused.values())} documents ({count} for {reason}); "
+            f"run `verl-ingest apply`, then {again} again."
+        )
+    if unreadable:
+        more = f" ({len(unreadable) - 1} more such files)" if len(unreadable) > 1 else ""
+        raise InputError(f"{unreadable[0]}{more}")
