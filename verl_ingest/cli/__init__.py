@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from verl_ingest import __version__, settings
-from verl_ingest.cli import agent, ask, assets, load
+from verl_ingest.cli import agent, ask, assets, audit, load
 from verl_ingest.errors import KitError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 # In the order of the flow, which is that of the help; add_typer would put a module's commands at its end.
 app.command("apply")(assets.apply_templates)
 app.command("load")(load.load_files)
+app.command("audit")(audit.audit_files)
 app.registered_commands += ask.app.registered_commands
 app.command("render")(assets.render_files)
 app.command("check")(agent.check_agent)

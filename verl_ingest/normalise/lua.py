@@ -76,6 +76,10 @@ class Normaliser:
         """Return the handle of a file whose run and path below the run folder are known."""
         return self._open(os.fsencode(path), os.fsencode(run_id), os.fsencode(relative))
 
+    def path_of(self, file: Any) -> str:
+        """Return the path that goes into the ids of a file's lines: files that differ by rotation only share it."""
+        return os.fsdecode(file[b"path"])
+
     def block(self, file: Any, lines: bytes, *, offset: int, fallback: Fallback) -> Block:
         """Normalise whole lines, each ended by a newline, the first at that byte offset of the file."""
         seconds, nanoseconds = divmod(fallback.nanoseconds, 1_000_000_000)
