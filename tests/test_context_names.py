@@ -63,6 +63,15 @@ def test_a_line_after_the_last_step_is_no_step(find, write):
     assert find("late", "last") == 9
 
 
+def test_a_step_that_ended_in_an_error_is_the_last_one_and_the_first_bad_one(find, write):
+    write([*steps_of("crashed", range(1, 13)), line("crashed", 200, "boom", step=13, level="error")])
+    assert find("crashed", "last") == 13
+    assert find("crashed", "-2") == 12
+    assert find("crashed", "first-bad") == 13
+    write([*steps_of("crashed", range(9, 15), begin=500, pid=2), line("crashed", 700, "boom", step=15, level="error")])
+    assert find("crashed", "last") == 15
+
+
 def test_a_time_means_the_step_of_that_time(find, write):
     write(steps_of("timed", range(1, 10)))
     assert find("timed", "2026-05-28T20:27:25Z") == 4  # 45 s after START

@@ -14,6 +14,8 @@ from verl_ingest.context.dates import is_dated
 from verl_ingest.query.store import Document, Launch, RunReader, Segment, Stream
 from verl_ingest.query.times import milliseconds
 
+NEAR = 3
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -28,8 +30,11 @@ class Attempt:
 
 
 def find(run: RunReader, documents: Sequence[Document]) -> list[Attempt]:
-    """Return the attempts of a run, oldest first; the documents of any one step say which rank and stage to watch."""
-    stream = watched(documents)
+    """Return the attempts of a run, oldest first; the documents of one step say which rank and stage to watch.
+
+    A step that never came to its end has an error and little else: then those of a step before it do.
+    """
+    stream = watched(documents if any(map(_says_step, documents)) else _before(run, documents))
     launches = run.launches(stream)
     if any(launch.attempt is not None or launch.pid is not None for launch in launches):
         attempts = from_launches(launches)
@@ -46,7 +51,7 @@ def watched(documents: Sequence[Document]) -> Stream:
         (
             Stream(document.get("rank"), document.get("stage"), is_dated(document)),
             "process.pid" in document,
-            document.get("step_source") == "record",
+            _says_step(document),
         )
         for document in documents
         if document["kind"] == "metric"
@@ -119,6 +124,20 @@ def segments(attempts: Sequence[Attempt], number: int, first: int, last: int) ->
             found.append(Segment(low, high, since=attempt.begin if attempt.number > 1 else None, until=later))
             high = low - 1
     return found[::-1]
+
+
+def _says_step(document: Document) -> bool:
+    return document["kind"] == "metric" and document.get("step_source") == "record"
+
+
+def _before(run: RunReader, documents: Sequence[Document]) -> Sequence[Document]:
+    """Return the documents of the nearest step before that have metrics with a step of their own."""
+    if documents:
+        for step in run.steps(high=documents[0]["step"] - 1, size=NEAR, newest_first=True):
+            records = run.records(step)
+            if any(map(_says_step, records)):
+                return records
+    return documents
 
 
 def _by_launch_id(launches: Sequence[Launch]) -> list[Attempt]:

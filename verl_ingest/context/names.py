@@ -79,8 +79,10 @@ def step_number(text: str) -> int:
 def _from_the_end(run: RunReader, back: int) -> int:
     """Count back from the last step of the attempt that runs now; an earlier one may have reached a higher step."""
     last = run.steps(size=1, newest_first=True)
-    known = attempts.find(run, settled(run.records(last[0]))) if last else []
-    high = known[-1].last_step if len(known) > 1 else None
+    documents = settled(run.records(last[0])) if last else []
+    known = attempts.find(run, documents)
+    newest = not known or max(attempts.part(documents, known)) == len(known)
+    high = None if newest else known[-1].last_step
     steps = run.steps(high=high, size=back, newest_first=True)
     if len(steps) < back:
         raise NotFound(f"Run '{run.run_id}' has only {len(steps)} steps.")

@@ -103,7 +103,7 @@ def steps(run_id: str, *, low: int | None, high: int | None, size: int, newest_f
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": _all(of_run(run_id), SAYS_STEP, *_range("step", gte=low, lte=high)),
+        "query": _all(of_run(run_id), _any([SAYS_STEP, ERROR]), *_range("step", gte=low, lte=high)),
         "aggs": {"steps": {"terms": {"field": "step", "size": size, "order": order}}},
     }
 

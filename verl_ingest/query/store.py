@@ -164,7 +164,7 @@ class RunReader(Protocol):
     run_id: str
 
     def steps(self, *, low: int | None = None, high: int | None = None, size: int, newest_first: bool) -> list[int]:
-        """Return at most `size` steps that have metrics or samples, from one end of low..high."""
+        """Return at most `size` steps that have metrics, samples or an error, from one end of low..high."""
 
     def records(self, step: int) -> list[Document]:
         """Return all documents of a step but its samples, in order of time, then of file and offset."""
