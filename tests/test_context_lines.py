@@ -150,3 +150,12 @@ def test_ranks_and_lists():
     assert words.listed(["a", "b", "c"]) == "a, b and c"
     assert words.first_line("  one\ntwo") == "one"
     assert words.first_line("x" * 300) == "x" * 199 + "\u2026"
+
+
+def test_process_ids_are_listed_unless_they_are_many():
+    assert [words.pids(numbers) for numbers in ([], [7], [7, 9], [1, 2, 3, 4])] == [
+        "",
+        "pid 7",
+        "pids 7, 9",
+        "4 processes",
+    ]

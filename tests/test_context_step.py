@@ -185,11 +185,23 @@ def test_where_no_host_is_to_blame_none_is_named(context_of, demo):
 def test_the_whole_shape(context_of, demo):
     body = context_of(demo, 137).body
     assert list(body) == [
-        *("run_id", "step", "attempt", "attempts", "time", "summary", "stages", "ranks", "missing_ranks", "metrics"),
-        *("nonfinite", "errors", "logs", "samples", "anomalies", "stragglers", "clock_skew", "resources"),
+        *("run_id", "step", "attempt", "attempts", "time", "summary", "total_steps", "stages", "ranks"),
+        *(
+            "missing_ranks",
+            "metrics",
+            "nonfinite",
+            "errors",
+            "logs",
+            "samples",
+            "anomalies",
+            "stragglers",
+            "clock_skew",
+            "resources",
+        ),
         *("completeness", "links"),
     ]
-    assert body["time"] == {"first": "2026-03-01T16:28:00.000000316Z", "last": "2026-03-01T16:28:06.849999897Z"}
+    first, last = "2026-03-01T16:28:00.000000316Z", "2026-03-01T16:28:06.849999897Z"
+    assert body["time"] == {"first": first, "last": last, "estimated": False}
     assert list(metric_of(body, "kl_divergence")) == [
         *("name", "stage", "unit", "mean", "std", "min", "max", "n", "weight", "worst_rank", "values", "previous")
     ]
@@ -204,6 +216,59 @@ def test_the_whole_shape(context_of, demo):
 
 
 # Cases the demo does not have
+
+
+def test_a_crash_in_a_step_that_never_ended_is_told_with_the_steps_before_it(context_of, write):
+    crash = line("crash", 135, "CUDA out of memory", step=13, pid=101, level="error")
+    hydra = line("crash", 134, "Error executing job with overrides: ['a=1']", step=13, level="error")
+    engine = record("crash", 131, step=13, stage="rollout", metrics={"Running": 32.0}) | {"step_source": "stream"}
+    write([*run_of("crash", 12), engine, hydra | {"extra": {"overrides": {"a": "1"}}}, crash])
+    body = context_of("crash", 13).body
+    assert body["summary"][0] == "First error on rank 1: CUDA out of memory."
+    assert body["missing_ranks"] == {"reward": [0, 1, 2, 3], "rollout": [0, 1, 2, 3]}
+
+
+def test_an_error_without_a_rank_is_told_by_its_processes(context_of, write):
+    alike = {"error.type": "E", "error.message": "boom", "error.fingerprint": "f"}
+    errors = [line("nowhere", 25, "", step=2, pid=pid, **alike) for pid in (77, 78)]
+    write([*run_of("nowhere", 3), *errors])
+    body = context_of("nowhere", 2).body
+    assert body["summary"][0] == "First error on pids 77, 78: E: boom."
+    assert [(error["pids"], error["count"]) for error in body["errors"]] == [([77, 78], 2)]
+
+
+def test_what_is_nan_on_the_same_ranks_is_told_once_the_golden_six_first(context_of, write):
+    names = ["a", "b", "c", "reward_mean", "d"]
+    nan = {"nonfinite": names, "flags": [f"nan:{name}" for name in names]}
+    write([*run_of("nans", 3), record("nans", 25, step=2, rank=1, stage="reward", **nan)])
+    assert context_of("nans", 2).body["summary"][0] == "reward_mean, a, b and 2 more metrics of rank 1 are NaN."
+
+
+def test_one_number_under_two_names_is_told_once(context_of, write):
+    def values(step: int) -> dict[str, float]:
+        score = 0.1 if step == 30 else 0.7 + 0.001 * (step % 5)
+        return {"critic/rewards/mean": score, "critic/score/mean": score}
+
+    write([record("twins", step, step=step, stage="trainer", metrics=values(step)) for step in range(1, 31)])
+    [sentence] = context_of("twins", 30).body["summary"]
+    assert sentence.startswith("critic/score/mean 0.1 is 85.8 sigma below")
+
+
+def test_a_checkpoint_explains_a_long_step(context_of, write):
+    def values(step: int) -> dict[str, float]:
+        saves = {"timing_s/save_checkpoint": 46.6} if step == 30 else {}
+        return {"timing_s/step": 100.0 if saves else 53.0 + 0.1 * (step % 5), **saves}
+
+    write([record("saves", step, step=step, stage="trainer", metrics=values(step)) for step in range(1, 31)])
+    assert context_of("saves", 30).body["summary"] == [
+        "Step 30 is normal: 2 metrics are as in the 29 steps before.",
+        "It took longer for extra work: timing_s/save_checkpoint 46.6 s.",
+    ]
+
+
+def test_times_that_no_line_has_are_called_estimated(context_of, write):
+    write([document | {"time_source": "estimated"} for document in run_of("undated", 3)])
+    assert context_of("undated", 2).body["time"]["estimated"]
 
 
 def test_a_step_that_is_not_there(context_of, demo):
@@ -383,7 +448,11 @@ def test_the_lowest_scores_of_the_newest_attempt(context_of, write):
 def test_a_run_of_samples_alone_has_steps(context_of, write):
     write([sample("samples-only", 1, 4, 0.5)])
     body = context_of("samples-only", 4).body
-    assert (body["metrics"], len(body["samples"]), body["time"]) == ([], 1, {"first": None, "last": None})
+    assert (body["metrics"], len(body["samples"]), body["time"]) == (
+        [],
+        1,
+        {"first": None, "last": None, "estimated": False},
+    )
 
 
 @pytest.mark.parametrize("kind", ["nan", "inf", "-inf", "null"])

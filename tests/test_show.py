@@ -99,7 +99,24 @@ def test_errors_lines_and_samples(shown, write):
     assert "E: [bold]m" in text and "frame 8" in text and "frame 2" not in text
     assert text.count(HOSTILE) == 3
     assert "second line" not in text and "(empty)" in text and "(text not kept)" in text
-    assert "1 more lines: verl-ingest logs shown --steps 1" in text
+    assert "1 more line: verl-ingest logs shown --steps 1" in text
+
+
+def test_long_texts_are_cut_and_scores_stay(shown, write):
+    stack = "Traceback\n" + "x" * 500
+    failed = {"error.type": "E", "error.message": "y" * 5_000, "error.stack_trace": stack}
+    write(
+        [
+            record("long", 1, step=1, stage="trainer", metrics={"loss": 1.0}) | {"time_source": "estimated"},
+            line("long", 2, "", step=1, **failed) | {"time_source": "estimated"},
+            line("long", 0, "Total steps: 9"),
+            sample("long", 4, 1, 0.25, output="the " * 100),
+        ]
+    )
+    text = shown("long", 1)
+    assert "step 1 of 9" in text and "UTC (estimated)" in text
+    assert len(text.splitlines()) < 25
+    assert re.search(r"^0\.25  the the .*…$", text, re.MULTILINE)
 
 
 def test_a_step_of_samples_alone_is_shown(shown, write):

@@ -4,13 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_ingest.catalog.metrics import Alarm
-from verl_ingest.context.metrics import Judged, Straggler, best_spellings, does_extra_work, is_judged, without_expected
+from verl_ingest.catalog.metrics import Alarm, Catalogue
+from verl_ingest.context.metrics import (
+    Judged,
+    Straggler,
+    best_spellings,
+    extra_work,
+    is_judged,
+    without_expected,
+    without_twins,
+)
 from verl_ingest.context.stages import StageTime
-from verl_ingest.context.words import DASH, duration, first_line, listed, number, ranks, sigmas
+from verl_ingest.context.words import DASH, duration, first_line, listed, number, pids, ranks, sigmas
 from verl_ingest.query.store import Key, Levels
 
 MOST_METRICS = 5
+MOST_NAMES = 3
 LONG_STEP = 2.0  # times the median of the steps before
 INCOMPLETE = 0.8
 
@@ -31,27 +40,39 @@ def of_errors(errors: Sequence[Mapping[str, Any]]) -> list[Finding]:
         return []
     first = errors[0]
     rank = first["ranks"][0] if first["ranks"] else None
-    where = f" on {ranks(first['ranks'])}" if first["ranks"] else ""
+    place = ranks(first["ranks"]) if first["ranks"] else pids(first["pids"])
+    where = f" on {place}" if place else ""
     others = sum(error["count"] for error in errors[1:])
     after = f" ({others} more {'error' if others == 1 else 'errors'} after it)" if others else ""
-    return [Finding(f"First error{where}: {first_line(first['message'])}{after}.", rank=rank, host=first["host"])]
+    sentence = f"First error{where}: {first_line(first['message'])}{after}"
+    stop = "" if sentence.endswith("…") else "."
+    return [Finding(f"{sentence}{stop}", rank=rank, host=first["host"])]
 
 
-def of_nonfinite(nonfinite: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Say which metrics were NaN or infinite, and on which ranks."""
-    groups: dict[tuple[str, str], list[int]] = {}
+def of_nonfinite(nonfinite: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[Finding]:
+    """Say which metrics were NaN or infinite, and on which ranks; once for those that were so on the same ranks."""
+    ranks_of: dict[tuple[str, str], set[int]] = {}
     for entry in nonfinite:
-        on = groups.setdefault((entry["metric"], entry["kind"]), [])
+        on = ranks_of.setdefault((entry["metric"], entry["kind"]), set())
         if entry["rank"] is not None:
-            on.append(entry["rank"])
+            on.add(entry["rank"])
+    golden = {name for metric in catalogue.golden for name in metric.names}
+    alike: dict[tuple[str, frozenset[int]], list[str]] = {}
+    for (metric, kind), on in sorted(ranks_of.items(), key=lambda item: item[0][0] not in golden):
+        alike.setdefault((kind, frozenset(on)), []).append(metric)
     return [
         Finding(
-            f"{metric}{f' of {ranks(set(on))}' if on else ''} is {WORDS[kind]}.",
-            metrics=(metric,),
+            f"{_some(names)}{f' of {ranks(on)}' if on else ''} {'is' if len(names) == 1 else 'are'} {WORDS[kind]}.",
+            metrics=tuple(names),
             rank=min(on, default=None),
         )
-        for (metric, kind), on in groups.items()
+        for (kind, on), names in alike.items()
     ]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return listed(names if more <= 1 else [*names[:MOST_NAMES], f"{more} more metrics"])
 
 
 WORDS = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity", "null": "null (NaN or infinite)"}
@@ -82,7 +103,7 @@ def of_metrics(
     """
     slow = _of_stragglers(stragglers)
     told = {name for finding in slow for name in finding.metrics}
-    candidates = without_expected(best_spellings(judged))
+    candidates = without_expected(without_twins(best_spellings(judged)))
     urgent = sorted((metric for metric in candidates if metric.key.name not in told), key=_urgency)
     bad = [metric for metric in urgent if metric.is_bad]
     good = [metric for metric in urgent if metric.deviates and not metric.is_bad and is_judged(metric.meaning)]
@@ -119,7 +140,7 @@ def _slowness(straggler: Straggler) -> str:
 
 def of_step_time(stages: Sequence[StageTime], judged: Sequence[Judged]) -> list[Finding]:
     """Say that the whole step took long, where no metric says so and no extra work explains it."""
-    if does_extra_work(judged):
+    if extra_work(judged):
         return []
     return [
         Finding(
@@ -139,7 +160,8 @@ def of_completeness(completeness: Mapping[str, Any]) -> list[Finding]:
     expected, found = completeness["expected"], completeness["found"]
     if expected is None or found >= INCOMPLETE * expected:
         return []
-    return [Finding(f"Only {found:,} metric records of the step are here; the steps before had {expected:,}.")]
+    here = "1 metric record of the step is" if found == 1 else f"{found:,} metric records of the step are"
+    return [Finding(f"Only {here} here; the steps before had {expected:,}.")]
 
 
 def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:

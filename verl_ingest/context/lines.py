@@ -23,6 +23,7 @@ class Fold:
     last: float
     count: int = 0
     ranks: set[int] = field(default_factory=set)
+    pids: set[int] = field(default_factory=set)
 
     def entry(self) -> dict[str, Any]:
         """Return the line as `step --json` has it."""
@@ -31,6 +32,7 @@ class Fold:
             "last": iso(self.last * 1_000),
             "level": self.document.get("log.level"),
             "ranks": sorted(self.ranks),
+            "pids": sorted(self.pids),
             "host": self.document.get("host.name"),
             "source": source(self.document),
             "message": text(self.document),
@@ -49,6 +51,9 @@ def fold(documents: Iterable[Document]) -> list[Fold]:
         line.count += document.get("log.repeated", 1)
         if "rank" in document:
             line.ranks.add(document["rank"])
+        pid = processes.origin(document)
+        if pid is not None:
+            line.pids.add(pid)
     return list(folds.values())
 
 
@@ -61,7 +66,6 @@ def errors(documents: Iterable[Document], skew: Mapping[str, float]) -> list[dic
             **line.entry(),
             "type": line.document.get("error.type"),
             "fingerprint": line.document.get("error.fingerprint"),
-            "pid": processes.origin(line.document),
             "stack_trace": line.document.get("error.stack_trace"),
         }
         for line in fold(failed)
@@ -69,7 +73,12 @@ def errors(documents: Iterable[Document], skew: Mapping[str, float]) -> list[dic
 
 
 def is_error(document: Document) -> bool:
-    """Tell whether the document is a traceback or a line of level error or above."""
+    """Tell whether the document is a traceback or a line of level error or above.
+
+    Hydra's line that says with which overrides a job failed is none: the error itself comes after it.
+    """
+    if "overrides" in document.get("extra", {}):
+        return False
     return "error.type" in document or document.get("log.level") in bodies.ERROR_LEVELS
 
 

@@ -170,14 +170,23 @@ def best_spellings(judged: Sequence[Judged]) -> list[Judged]:
     return list(found.values())
 
 
-def does_extra_work(judged: Sequence[Judged]) -> bool:
-    """Tell whether the step has a validation or a checkpoint."""
-    return any(metric.quantity in EXTRA_WORK for metric in judged)
+def without_twins(judged: Sequence[Judged]) -> list[Judged]:
+    """Keep one of the metrics that are one fraction to the last digit, now and usually: one number under two names."""
+    found: dict[object, Judged] = {}
+    for metric in sorted(judged, key=lambda metric: not (metric.meaning and metric.meaning.golden)):
+        mean, median = metric.pooled.mean, metric.usual.median if metric.usual else None
+        found.setdefault(metric.key if mean == round(mean) else (mean, median, metric.pooled.n), metric)
+    return list(found.values())
+
+
+def extra_work(judged: Sequence[Judged]) -> list[Judged]:
+    """Return the times of the step's validation and checkpoint."""
+    return [metric for metric in judged if metric.quantity in EXTRA_WORK]
 
 
 def without_expected(judged: Sequence[Judged]) -> list[Judged]:
     """Leave out the whole step's time and throughput where extra work explains them."""
-    if not does_extra_work(judged):
+    if not extra_work(judged):
         return list(judged)
     return [metric for metric in judged if metric.quantity not in SLOWED_BY_EXTRA_WORK]
 

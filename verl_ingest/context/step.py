@@ -7,11 +7,11 @@ from typing import Any
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import attempts, baseline, findings, hosts, lines, metrics, pooling, processes, setup, stages
 from verl_ingest.context.attempts import Attempt
-from verl_ingest.context.dates import settled
+from verl_ingest.context.dates import is_dated, settled
 from verl_ingest.context.findings import Finding
 from verl_ingest.context.metrics import Judged
 from verl_ingest.context.pooling import Value
-from verl_ingest.context.words import ranks
+from verl_ingest.context.words import listed, number, ranks
 from verl_ingest.errors import NotFound
 from verl_ingest.query.store import Document, Key, Levels, RunReader, Segment, StagePresence
 from verl_ingest.query.times import milliseconds
@@ -121,7 +121,7 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
     missing = {} if in_progress else stages.missing_ranks(documents, presence)
     reasons = (
         *findings.of_errors(errors),
-        *findings.of_nonfinite(nonfinite),
+        *findings.of_nonfinite(nonfinite, catalogue),
         *findings.of_missing(missing),
         *findings.of_metrics(judged, slow, evidence.levels),
         *findings.of_step_time(times, judged),
@@ -132,10 +132,10 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
         "step": step,
         "attempt": evidence.attempt,
         "attempts": _attempts(evidence, catalogue),
-        "time": _times(documents),
+        "time": {**_times(documents), "estimated": bool(documents) and not any(map(is_dated, documents))},
         "summary": [
             *([finding.sentence for finding in reasons] or [_no_findings(evidence, judged)]),
-            *_notes(evidence, in_progress, completeness["age_s"]),
+            *_notes(evidence, judged, in_progress, completeness["age_s"]),
         ],
         "total_steps": evidence.total_steps,
         "stages": [time.entry() for time in times],
@@ -170,15 +170,15 @@ def _is_young(documents: Sequence[Document], now: int) -> bool:
 def _attempts(evidence: Evidence, catalogue: Catalogue) -> list[dict[str, Any]]:
     """Return every attempt that logged the step, oldest first, with its golden six."""
     found = []
-    for number, documents in sorted(evidence.documents.items()):
-        values = evidence.values if number == evidence.attempt else pooling.last_values(documents)
+    for attempt, documents in sorted(evidence.documents.items()):
+        values = evidence.values if attempt == evidence.attempt else pooling.last_values(documents)
         golden = {}
         for metric in catalogue.golden:
             keys = [key for key in values if key.name in metric.names]
             if keys:
                 best = min(keys, key=lambda key: (-len(values[key]), metric.names.index(key.name)))
                 golden[best.name] = pooling.pool(values[best], metric.direction).mean
-        found.append({"attempt": number, **_times(documents), "metrics": golden})
+        found.append({"attempt": attempt, **_times(documents), "metrics": golden})
     return found
 
 
@@ -239,20 +239,22 @@ def _no_findings(evidence: Evidence, judged: Sequence[Judged]) -> str:
     steps = max((metric.usual.steps for metric in judged if metric.usual), default=0)
     if steps < baseline.ENOUGH:
         return f"Nothing stands out, but only {steps} steps before it are there to judge by (10 are needed)."
-    number = len({rank for metric in judged for rank in metric.pooled.values})
-    on = f" on {number} ranks" if number else ""
+    many = len({rank for metric in judged for rank in metric.pooled.values})
+    on = f" on {many} ranks" if many else ""
     return f"Step {evidence.step} is normal: {len(judged)} metrics{on} are as in the {steps} steps before."
 
 
-def _notes(evidence: Evidence, in_progress: bool, age_s: float | None) -> list[str]:
+def _notes(evidence: Evidence, judged: Sequence[Judged], in_progress: bool, age_s: float | None) -> list[str]:
     """Say what is worth knowing and not abnormal."""
     notes = [f"The step may still be in progress: its last record is {age_s:,} s old."] if in_progress else []
+    extra = [f"{metric.label} {number(metric.pooled.high, metric.unit)}" for metric in metrics.extra_work(judged)]
+    notes += [f"It took longer for extra work: {listed(extra)}."] if extra else []
     here = {document["rank"] for document in evidence.newest if "rank" in document}
-    for number, documents in sorted(evidence.documents.items())[:-1]:
+    for attempt, documents in sorted(evidence.documents.items())[:-1]:
         times = _times(documents)
         lost = here - {document["rank"] for document in documents if "rank" in document}
         without = f", without {ranks(lost)}" if lost else ""
-        notes.append(f"Attempt {number} logged this step before, until {times['last'][11:19]} UTC{without}.")
+        notes.append(f"Attempt {attempt} logged this step before, until {times['last'][11:19]} UTC{without}.")
     return notes
 
 

@@ -31,6 +31,13 @@ def ranks(numbers: Iterable[int]) -> str:
     return f"{word} {', '.join(parts)}"
 
 
+def pids(numbers: Sequence[int]) -> str:
+    """Write one process id as `pid 4103`, several as `pids 4103, 4105`, many as `8 processes`; nothing for none."""
+    if len(numbers) > 3:
+        return f"{len(numbers)} processes"
+    return f"pid{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}" if numbers else ""
+
+
 def ranges(numbers: Sequence[int]) -> list[str]:
     """Fold sorted whole numbers into ranges: 0, 1, 2, 5 gives two."""
     runs: list[list[int]] = []

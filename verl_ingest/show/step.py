@@ -14,8 +14,11 @@ from verl_ingest.show import lines
 
 METRICS = 10
 ERRORS = 3
+FRAMES = 6
 LINES = 5
 SAMPLES = 3
+MESSAGE = 300  # characters of a line
+GAP = 2
 WIDE = 80
 DOT = " \u00b7 "
 LEVELS_SHOWN = ("warning", "warn")
@@ -34,7 +37,7 @@ def render(context: StepContext, catalogue: Catalogue, *, width: int, rank: int 
         _resources(body["resources"]),
         _errors(body["errors"]),
         _lines(body),
-        _samples(body["samples"]),
+        _samples(body["samples"], width),
         _trust(body),
     ]
     return Group(*_spaced([part for part in parts if part is not None]))
@@ -50,6 +53,7 @@ def _spaced(parts: Sequence[RenderableType]) -> Iterator[RenderableType]:
 def _title(body: Mapping[str, Any], abnormal: bool) -> Text:
     times = body["time"]
     when = f"{times['first'][:10]} {times['first'][11:19]}{DASH}{times['last'][11:19]} UTC" if times["first"] else ""
+    when += " (estimated)" if when and times["estimated"] else ""
     on = ranks(body["ranks"]) if body["ranks"] else ""
     of = f" of {body['total_steps']}" if body["total_steps"] is not None else ""
     title = Text(f"{body['run_id']}{DOT}step {body['step']}{of}", style="bold")
@@ -147,8 +151,9 @@ def _resources(resources: Mapping[str, Any]) -> RenderableType | None:
 def _errors(errors: Sequence[Mapping[str, Any]]) -> RenderableType | None:
     if not errors:
         return None
-    shown = [lines.render(error) for error in errors[:ERRORS]]
-    frames = [Text(frame, style="dim") for frame in (errors[0]["stack_trace"] or "").strip().split("\n")[-6:] if frame]
+    shown = [_short(error) for error in errors[:ERRORS]]
+    stack = (errors[0]["stack_trace"] or "").strip().split("\n")[-FRAMES:]
+    frames = [Text(frame, style="dim", no_wrap=True, overflow="ellipsis") for frame in stack if frame]
     more = [Text(f"{len(errors) - ERRORS} more errors: --json shows them", style="dim")] if len(errors) > ERRORS else []
     return Group(Text("errors, the first one first", style="bold"), shown[0], *frames, *shown[1:], *more)
 
@@ -158,28 +163,35 @@ def _lines(body: Mapping[str, Any]) -> RenderableType | None:
         return None
     warnings = [line for line in body["logs"] if line["level"] in LEVELS_SHOWN][:LINES]
     rest = len(body["logs"]) - len(warnings)
-    more = f"{rest} more lines: verl-ingest logs {body['run_id']} --steps {body['step']}"
+    more = f"{rest} more {'line' if rest == 1 else 'lines'}: verl-ingest logs {body['run_id']} --steps {body['step']}"
     heading = [Text("warnings", style="bold")] if warnings else []
-    return Group(*heading, *map(lines.render, warnings), *([Text(more, style="dim")] if rest else []))
+    return Group(*heading, *map(_short, warnings), *([Text(more, style="dim")] if rest else []))
 
 
-def _samples(samples: Sequence[Mapping[str, Any]]) -> RenderableType | None:
+def _short(line: Mapping[str, Any]) -> Text:
+    return lines.render({**line, "message": first_line(line["message"], MESSAGE)})
+
+
+def _samples(samples: Sequence[Mapping[str, Any]], width: int) -> RenderableType | None:
     if not samples:
         return None
     table = _grid()
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
-    for sample in samples[:SAMPLES]:
+    table.add_column(no_wrap=True)
+    scores = [number(sample.get("score")) for sample in samples[:SAMPLES]]
+    for sample, score in zip(samples, scores, strict=False):
         output = sample.get("output")
-        answer = "(text not kept)" if output is None else first_line(output) or "(empty)"
-        table.add_row(number(sample.get("score")), Text(answer))
+        answer = Text("(text not kept)" if output is None else first_line(output) or "(empty)")
+        answer.truncate(width - max(map(len, scores)) - GAP, overflow="ellipsis")
+        table.add_row(score, answer)
     return Group(Text("samples with the lowest scores", style="bold"), table)
 
 
 def _trust(body: Mapping[str, Any]) -> Text:
     """Say how much of the step is here, how old it is, and which clocks are off."""
     complete = body["completeness"]
-    of = f" of {complete['expected']:,}" if complete["expected"] is not None else ""
+    expected = complete["expected"]
+    of = f" of {expected:,}" if expected is not None and expected >= complete["found"] else ""
     parts = [f"{complete['found']:,}{of} metric records", f"{complete['flagged']:,} flagged"]
     if complete["age_s"] is not None:
         parts.append(f"{duration(complete['age_s'])} old")
@@ -190,4 +202,4 @@ def _trust(body: Mapping[str, Any]) -> Text:
 
 
 def _grid(*, header: bool = False) -> Table:
-    return Table(box=None, show_header=header, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
+    return Table(box=None, show_header=header, header_style="bold", padding=(0, GAP, 0, 0), pad_edge=False)
