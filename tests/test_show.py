@@ -114,7 +114,7 @@ def test_long_texts_are_cut_and_scores_stay(shown, write):
         ]
     )
     text = shown("long", 1)
-    assert "step 1 of 9" in text and "UTC (estimated)" in text
+    assert "step 1 of 9" in text and "attempt 1 \u00b7 about 2026-05-28" in text
     assert len(text.splitlines()) < 25
     assert re.search(r"^0\.25  the the .*…$", text, re.MULTILINE)
 

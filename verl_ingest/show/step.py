@@ -53,8 +53,8 @@ def _spaced(parts: Sequence[RenderableType]) -> Iterator[RenderableType]:
 def _title(body: Mapping[str, Any], abnormal: bool) -> Text:
     times = body["time"]
     when = f"{times['first'][:10]} {times['first'][11:19]}{DASH}{times['last'][11:19]} UTC" if times["first"] else ""
-    when += " (estimated)" if when and times["estimated"] else ""
-    on = ranks(body["ranks"]) if body["ranks"] else ""
+    when = f"about {when}" if times["estimated"] else when
+    on = ranks(body["ranks"]) if any(metric["values"] for metric in body["metrics"]) else ""
     of = f" of {body['total_steps']}" if body["total_steps"] is not None else ""
     title = Text(f"{body['run_id']}{DOT}step {body['step']}{of}", style="bold")
     details = [f"attempt {body['attempt']}", when, on]
