@@ -12,7 +12,7 @@ import verl_ingest
 from tests.demo_store import templated  # noqa: F401 (a fixture)
 from verl_ingest import cli, render, settings
 
-COMMANDS = ["apply", "load", "runs", "step", "share", "logs", "render"]
+COMMANDS = ["apply", "load", "audit", "runs", "step", "share", "logs", "render", "check"]
 
 
 def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import orjson
 import typer
-from rich.console import Console
 
 from verl_ingest.catalog import metrics
+from verl_ingest.cli import terminal
 from verl_ingest.context import baseline, lines, names, narrow, runs, search, share, step
 from verl_ingest.index import client
 from verl_ingest.query.elastic import ElasticStore
@@ -21,7 +21,6 @@ from verl_ingest.show import lines as show_lines
 from verl_ingest.show import runs as show_runs
 from verl_ingest.show import step as show_step
 
-WIDEST = 100
 MOST_RANK = 2**31 - 1
 POLL_S = 2.0
 LATE_MS = 60_000  # lines that come in so late are followed at once,
@@ -50,7 +49,7 @@ def list_runs(
     if as_json:
         _print_json([run.entry() for run in found])
     else:
-        console = _console()
+        console = terminal.console()
         console.print(show_runs.render(found, catalogue, width=console.width))
 
 
@@ -84,7 +83,7 @@ def show_one_step(
     if as_json:
         _print_json(found.body)
     else:
-        console = _console()
+        console = terminal.console()
         console.print(show_step.render(found, catalogue, width=console.width, rank=rank))
 
 
@@ -111,7 +110,7 @@ def tell_share(
     if as_json:
         _print_json(answer.entry())
     else:
-        _console().print(answer.sentence(), soft_wrap=True)
+        terminal.console().print(answer.sentence(), soft_wrap=True)
 
 
 @app.command("logs")
@@ -170,7 +169,7 @@ def _print_lines(documents: list[Document], as_json: bool) -> None:
         for line in folded:
             _print_json(line)
     else:
-        console = _console()
+        console = terminal.console()
         for line in folded:
             console.print(show_lines.render(line), soft_wrap=True)
 
@@ -189,10 +188,3 @@ def _now() -> int:
 
 def _print_json(value: object) -> None:
     typer.echo(orjson.dumps(value))
-
-
-def _console() -> Console:
-    """Return a console of the terminal's width, at most 100 columns; a pipe gets 100."""
-    console = Console(highlight=False)
-    width = min(console.width, WIDEST) if console.is_terminal else WIDEST
-    return Console(highlight=False, width=width)
