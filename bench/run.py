@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import asking, edge, loading, server, storage
+from bench import asking, auditing, edge, loading, server, storage
 from verl_ingest.demo import logs as sample
 from verl_ingest.edge import trial
 from verl_ingest.load import files
@@ -29,6 +29,7 @@ AIMS = {
     "bytes a record": ("<=", 65),
     "bytes / default mapping": ("<=", 0.35),
     "step / bare searches, p95": ("<=", 2.0),
+    "audit / load": ("<=", 1.0),
     "JSON parser / normaliser, rank": (">=", 0.5),
     "JSON parser / normaliser, console": (">=", 0.5),
 }
@@ -80,7 +81,15 @@ def _edge(folder: Path, steps: int) -> Iterator[Row]:
         yield f"JSON parser / normaliser, {name}", found["ratio"], note
 
 
-PARTS = {"server": _server, "edge": _edge}
+def _audit(folder: Path, steps: int) -> Iterator[Row]:
+    settings = Settings.model_construct()
+    with server.prepared(settings) as client:
+        found = auditing.measure(client, _logs(folder / "audited", steps, settings), settings)
+    note = f"{found['lines']:,.0f} rank lines; {found['lines'] / found['audit_s']:,.0f} lines/s"
+    yield "audit / load", found["ratio"], note
+
+
+PARTS = {"server": _server, "edge": _edge, "audit": _audit}
 
 
 def _logs(folder: Path, steps: int, settings: Settings) -> Sequence[LogFile]:
