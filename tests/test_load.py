@@ -210,6 +210,39 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"rank0\.jsonl\.gz: the compressed file is damaged"):
             parts(log)
 
+    def test_what_stands_before_the_damage_is_taken(self, tmp_path: Path) -> None:
+        log = tmp_path / "rank0.jsonl.gz"
+        text = b"".join(line(step, note=os.urandom(20).hex()) for step in range(1_000))
+        log.write_bytes(gzip.compress(text)[:20_000])
+        stat, taken = log.stat(), b""
+        with pytest.raises(InputError, match="only what is before that is taken"):
+            for part in reader.read(LogFile(log, "r", log.name, stat.st_size, stat.st_mtime_ns), final=False):
+                taken += part.data  # type: ignore[union-attr]
+        assert len(taken) > 10_000
+        assert text.startswith(taken)
+
+    def test_a_folder_of_several_runs_is_not_taken_for_one(self, tmp_path: Path) -> None:
+        for run in ("a", "b"):
+            (tmp_path / run / "rollout").mkdir(parents=True)
+            (tmp_path / run / "rollout" / "1.jsonl").write_bytes(line(1))
+            (tmp_path / run / "console.log").write_bytes(b"x\n")
+        with pytest.raises(InputError, match=r"this holds several runs \(a, b\), and a folder is loaded as one"):
+            self.discover(tmp_path)
+        assert len(files.discover([tmp_path], Normaliser(SETTINGS), run="both").logs) == 4
+        assert {log.run_id for log in self.discover(tmp_path / "a").logs} == {"a"}
+
+    def test_dumps_of_equal_names_are_one_runs(self, tmp_path: Path) -> None:
+        for folder in ("rollout", "val"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "1.jsonl").write_bytes(line(1))
+        assert len(self.discover(tmp_path).logs) == 2
+
+    def test_a_few_odd_bytes_do_not_make_a_log_binary(self, tmp_path: Path) -> None:
+        log = tmp_path / "console.log"
+        log.write_bytes(b"a line of text that a process printed before it died\n\xff\xfe\0x\n")
+        assert len(self.discover(tmp_path).logs) == 1
+        assert len(parts(log)) == 1
+
     def test_a_file_that_goes_away_is_named_and_the_others_are_loaded(self, tmp_path: Path) -> None:
         (tmp_path / "rank0.jsonl").write_bytes(line(1))
         (tmp_path / "rank1.jsonl").write_bytes(line(1))

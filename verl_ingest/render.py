@@ -7,6 +7,7 @@ from pathlib import Path
 from verl_ingest import assets
 from verl_ingest.catalog import reference
 from verl_ingest.edge import fluentbit
+from verl_ingest.errors import KitError
 from verl_ingest.index import apply
 from verl_ingest.normalise import lua_settings
 from verl_ingest.settings import Settings
@@ -38,12 +39,15 @@ def diff(root: Path, files: dict[str, str]) -> str:
 
 
 def write(root: Path, files: dict[str, str]) -> list[str]:
-    """Write the files that are not fresh and return their names."""
-    stale = [name for name, text in files.items() if diff(root, {name: text})]
-    for name in stale:
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(files[name], encoding="utf-8", newline="\n")
+    """Write the files that are not fresh and return their names. Raises KitError where one can't be written."""
+    try:
+        stale = [name for name in sorted(files) if diff(root, {name: files[name]})]
+        for name in stale:
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[name], encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise KitError(f"{error.filename}: this can't be written: {error.strerror}; choose another folder.") from None
     return stale
 
 

@@ -68,6 +68,12 @@ def _path(value: str) -> str:
     return value
 
 
+def _size(value: str) -> str:
+    if not re.fullmatch(r"[1-9]\d*[KMG]", value):
+        raise ValueError("it should be a size such as 512M or 5G")
+    return value
+
+
 def _split(value: Any) -> Any:
     """Split the environment's one string as PATH is split; a list of the file stays as it is."""
     return value.split(":") if isinstance(value, str) else value
@@ -103,7 +109,7 @@ class Agent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     state: Annotated[str, AfterValidator(_path)] = "/var/lib/verl-ingest"
-    buffer_limit: Annotated[str, Field(pattern=r"^\d+[KMG]$")] = "5G"
+    buffer_limit: Annotated[str, AfterValidator(_size)] = "5G"
     secret_file: Annotated[str, AfterValidator(_path)] | None = None
     poll: bool = False
     forward_listen: Name = "127.0.0.1"
@@ -124,13 +130,22 @@ class Samples(BaseModel):
 OWN_RULES = ("empty", "progress", "config_block", "validation_block", "ray_marker")
 
 
+LEVELS = ("trace", "debug", "info", "warning", "warn", "error", "critical", "fatal")
+
+
+def _level(value: str) -> str:
+    if value.lower() not in LEVELS:
+        raise ValueError(f"it should be one of {', '.join(LEVELS)}")
+    return value.lower()
+
+
 class DropRule(BaseModel):
     """Log lines to leave out: those that fit all that is given, but one in `keep_one_in`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name
-    level: Annotated[Name, AfterValidator(str.lower)] | None = None
+    level: Annotated[Name, AfterValidator(_level)] | None = None
     logger: Name | None = None
     contains: Name | None = None
     keep_one_in: Annotated[int, Field(ge=2)] | None = None

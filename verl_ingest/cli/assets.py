@@ -61,8 +61,12 @@ def render_files(
     """
     root, files = (out, folder.files(context.obj)) if out else (rendering.root(), rendering.files() | commands(context))
     if not check:
-        for name in rendering.write(root, files):
+        written = rendering.write(root, files)
+        for name in written:
             typer.echo(f"{root / name if out else name}: written")
+        typer.echo(f"{len(files) - len(written)} of {len(files)} files were fresh already.")
+        if out:
+            typer.echo(f"To start the agent: fluent-bit -c {root / 'fluent-bit.yaml'}")
         return
     stale = rendering.diff(root, files)
     if stale:

@@ -31,9 +31,12 @@ def main() -> None:
 def server() -> tuple[dict[str, str], str]:
     """Return the variables that reach an Elasticsearch (the given one, Docker's, or a local one) and how to stop it."""
     given = {name: value for name, value in os.environ.items() if name.startswith("ELASTICSEARCH_")}
+    stop_local = f"{sys.executable} -m verl_ingest.local stop"
     if "ELASTICSEARCH_URL" in given:
         say(f"Elasticsearch: the given {given['ELASTICSEARCH_URL']}")
-        return given, "it is yours: nothing to stop"
+        local = elasticsearch.status()
+        is_local = local is not None and local.url == given["ELASTICSEARCH_URL"]
+        return given, stop_local if is_local else "this server was running before; the demo leaves it so"
     if (CHECKOUT / "docker-compose.yml").exists() and compose.is_available():
         say("Elasticsearch: starting the one of docker-compose.yml")
         login = compose.start(CHECKOUT)
@@ -43,7 +46,7 @@ def server() -> tuple[dict[str, str], str]:
             "ELASTICSEARCH_PASSWORD": login.password,
         }, "make down"
     say("Elasticsearch: starting a local one (no Docker here; the first time it is fetched with Maven)")
-    return {"ELASTICSEARCH_URL": elasticsearch.start().url}, f"{sys.executable} -m verl_ingest.local stop"
+    return {"ELASTICSEARCH_URL": elasticsearch.start().url}, stop_local
 
 
 def sample() -> Path:

@@ -9,11 +9,12 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Any
 
-from elasticsearch import AuthorizationException, Elasticsearch
+from elasticsearch import AuthorizationException, Elasticsearch, UnsupportedProductError
 
 from verl_ingest import __version__
 from verl_ingest.catalog import fields, metrics
 from verl_ingest.errors import StoreError
+from verl_ingest.index.client import is_elasticsearch
 from verl_ingest.index.mappings import INDEX_TEMPLATE, MANAGED_BY, Template, content_hash, templates
 from verl_ingest.settings import Settings
 
@@ -72,6 +73,8 @@ def require(client: Elasticsearch) -> None:
         ready = client.indices.exists_index_template(name=INDEX_TEMPLATE)
     except AuthorizationException:  # who may only write may not look; whoever set up that role has applied too
         return
+    if not is_elasticsearch(ready.meta):  # its answer to HEAD is a 404 like any other's
+        raise UnsupportedProductError("not Elasticsearch", meta=ready.meta, body=None)
     if not ready:
         raise StoreError("Elasticsearch is not prepared for the logs yet; run `verl-ingest apply` first.")
 

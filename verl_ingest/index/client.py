@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from elastic_transport import ApiResponseMeta, ConnectionTimeout, TlsError, TransportError
 from elastic_transport import ConnectionError as Unreachable
-from elastic_transport import ConnectionTimeout, TlsError, TransportError
 from elasticsearch import ApiError, Elasticsearch, OrjsonSerializer, UnsupportedProductError
 
 from verl_ingest.errors import SettingsError, StoreError
@@ -15,6 +15,8 @@ from verl_ingest.settings import Settings
 
 # The longest request is a merge or a search over months; an answer takes milliseconds otherwise.
 TIMEOUT_S = 60
+# What a proxy in front of Elasticsearch answers by itself.
+_OF_A_PROXY = (401, 403, 407, 413, 429, 502, 503, 504)
 _PORTS = {"http": 80, "https": 443}
 _UNAUTHORIZED = re.compile(
     r"action \[(?P<action>[^]]+)\] is unauthorized for (?P<who>.+?)(?: with effective roles.*?)?"
@@ -58,7 +60,9 @@ def explain(error: Exception, settings: Settings) -> StoreError:
     server = f"Elasticsearch at {settings.elasticsearch_url}"
     match error:
         case UnsupportedProductError():
-            text = f"What answers at {settings.elasticsearch_url} is not Elasticsearch; set ELASTICSEARCH_URL."
+            text = foreign(settings.elasticsearch_url)
+        case ApiError() if error.status_code not in _OF_A_PROXY and not is_elasticsearch(error.meta):
+            text = foreign(settings.elasticsearch_url)
         case ApiError():
             text = _refusal(error, server, settings)
         case TlsError():
@@ -77,6 +81,16 @@ def explain(error: Exception, settings: Settings) -> StoreError:
         case _:
             text = f"{server} gave an answer that can't be read ({error}); is there a proxy in between?"
     return StoreError(text)
+
+
+def foreign(url: str) -> str:
+    """Return the sentence on a server that is something else."""
+    return f"What answers at {url} is not Elasticsearch; set ELASTICSEARCH_URL."
+
+
+def is_elasticsearch(meta: ApiResponseMeta) -> bool:
+    """Tell whether an answer comes from Elasticsearch: it says so in a header."""
+    return meta.headers.get("x-elastic-product") == "Elasticsearch"
 
 
 def _refusal(error: ApiError, server: str, settings: Settings) -> str:

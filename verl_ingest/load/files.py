@@ -14,6 +14,7 @@ from verl_ingest.normalise.lua import Normaliser
 # Rank logs, file logger and rollout dumps; consoles and Ray's worker files; also rotated (.1, -20260301) or compressed.
 _LOG_NAME = re.compile(r"\.(jsonl|log|out|err)(\.\d+|-\d{8})*(\.gz)?$")
 _HEAD = 8192
+_TEXT = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x7F)) | set(range(0x80, 0x100)))
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Found:
-    """The log files below some paths, and the files that are no logs by their names."""
+    """The log files below some paths, and the files that are no logs: by name, or binary."""
 
     logs: tuple[LogFile, ...]
     ignored: tuple[Path, ...]
@@ -53,6 +54,11 @@ def discover(paths: Iterable[Path], normaliser: Normaliser, *, run: str | None =
         if not named:
             looked_for = "*.jsonl, *.log, *.out and *.err, also rotated or .gz"
             raise InputError(f"{given}: no log file in this folder (looked for {looked_for}).")
+        if path.is_dir() and run is None and (runs := _runs_below(path, named, normaliser)):
+            raise InputError(
+                f"{given}: this holds several runs ({', '.join(runs)}), and a folder is loaded as one; "
+                "give the folders of the runs, or --run NAME to make them one run all the same."
+            )
         ignored += [file for file in files if file not in set(named)]
         for file in named:
             logs[file] = _describe(file, folder, normaliser, run)
@@ -66,6 +72,19 @@ def _walk(folder: Path) -> list[Path]:
     return sorted(
         Path(root, name) for root, _, names in os.walk(folder, onerror=refuse) for name in names if name[0] != "."
     )
+
+
+def _runs_below(folder: Path, logs: list[Path], normaliser: Normaliser) -> list[str]:
+    """Return the sub-folders that look like runs of their own: two of them hold a log of the same path and name.
+
+    Dumps do not count, whose names are steps; nor do logs whose run the setting `paths` says.
+    """
+    holders: dict[Path, list[str]] = {}
+    for log in logs:
+        first, *below = log.relative_to(folder).parts
+        if below and not log.stem.isdigit() and normaliser.locate(log) is None:
+            holders.setdefault(Path(*below), []).append(first)
+    return sorted({name for names in holders.values() if len(names) > 1 for name in names})
 
 
 def _is_log(path: Path) -> bool:
@@ -87,5 +106,11 @@ def _describe(path: Path, folder: Path, normaliser: Normaliser, run: str | None)
 
 
 def is_binary(head: bytes) -> bool:
-    """Tell whether a file that starts so is no text: it has NUL bytes and does not begin as JSON does."""
-    return b"\0" in head[:_HEAD] and not head.lstrip().startswith((b"{", b"["))
+    """Tell whether a file that starts so is no text: control characters are over a twentieth of it, NULs among them.
+
+    What begins as JSON does is a log, whatever a crash left in it.
+    """
+    head = head[:_HEAD]
+    if b"\0" not in head or head.lstrip().startswith((b"{", b"[")):
+        return False
+    return 20 * len(head.translate(None, delete=_TEXT)) > len(head)

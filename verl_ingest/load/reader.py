@@ -45,7 +45,10 @@ def read(file: LogFile, *, final: bool) -> Iterator[Lines | Unfinished]:
             else:
                 yield from _blocks(raw, file, final=final)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{file.path}: the compressed file is damaged: {error}.") from None
+        why = str(error).rstrip(".")
+        raise InputError(
+            f"{file.path}: the compressed file is damaged, only what is before that is taken: {why}."
+        ) from None
     except OSError as error:
         raise InputError(f"{file.path}: the file can't be read: {error.strerror or error}.") from None
 
@@ -53,7 +56,7 @@ def read(file: LogFile, *, final: bool) -> Iterator[Lines | Unfinished]:
 def _blocks(stream: BinaryIO, file: LogFile, *, final: bool) -> Iterator[Lines | Unfinished]:
     offset, held, skipped = 0, b"", 0  # of the line begun last: where it is, its text, what was cut from it so far
     first = True
-    while chunk := stream.read(BLOCK_BYTES):
+    for chunk in _chunks(stream):
         if first and is_binary(chunk):
             raise InputError(f"{file.path}: this is a binary file, not a log; leave it out.")
         first = False
@@ -74,3 +77,20 @@ def _blocks(stream: BinaryIO, file: LogFile, *, final: bool) -> Iterator[Lines |
     if held:
         read = len(held) + skipped
         yield Lines(held + b"\n", offset, read) if final else Unfinished(offset, read)
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield about BLOCK_BYTES at a time; of a damaged file first what it gives, then its error."""
+    held = b""
+    try:
+        while part := stream.read1(BLOCK_BYTES):  # type: ignore[attr-defined]
+            held += part
+            if len(held) >= BLOCK_BYTES:
+                yield held
+                held = b""
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        if held:
+            yield held
+        raise
+    if held:
+        yield held

@@ -29,7 +29,7 @@ def main() -> None:
     if server is None:
         print("No local Elasticsearch runs.", file=sys.stderr)
         sys.exit(arguments.command == "status")
-    print(server.url)
+    print(f"{server.url} is stopped." if arguments.command == "stop" else server.url)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ def render(summary: Summary, found: Found) -> RenderableType:
     speed = summary.lines / summary.seconds if summary.seconds else 0
     head = Text.assemble(
         ("Loaded ", ""),
-        (f"{summary.lines:,} lines", "bold"),
-        f" of {summary.files} files of {listed(runs)} in {summary.seconds:.1f} s ({speed:,.0f} lines/s)",
+        (plural(summary.lines, "line"), "bold"),
+        f" of {plural(summary.files, 'file')} of {listed(runs)} in {summary.seconds:.1f} s ({speed:,.0f} lines/s)",
     )
     table = Table.grid(padding=(0, 2))
     table.add_column()
@@ -29,11 +29,16 @@ def render(summary: Summary, found: Found) -> RenderableType:
     table.add_row("flagged", f"{summary.flagged:,}", counts(summary.flags))
     table.add_row("dropped", f"{sum(summary.dropped.values()):,}", counts(summary.dropped))
     if summary.unfinished:
-        why = "last lines without a newline: left for the next load, or --final"
+        why = "without a newline at its end: left for the next load, or --final"
         table.add_row("unfinished", f"{summary.unfinished:,}", why)
     if found.ignored:
-        table.add_row("not read", f"{len(found.ignored):,}", f"no logs by name: {_names(found)}")
+        table.add_row("not read", f"{len(found.ignored):,}", f"no log by name, or binary: {_names(found)}")
     return Group(head, table)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def counts(reasons: Mapping[str, int]) -> str:
