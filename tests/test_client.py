@@ -68,9 +68,9 @@ def test_bulk_several_searches_and_refusals_speak_the_same_json(templated, elast
         one, other = found["responses"]
         assert one["hits"]["hits"][0]["_source"] == sent
         assert other["error"]["root_cause"][0]["type"] == "parse_exception"
-        server.indices.delete(index=index)
         with pytest.raises(StoreError, match="failed to parse date field"), client.explained(settings):
-            server.search(index="verl-*", body=no_date)
+            server.search(index=index, body=no_date)
+        server.indices.delete(index=index)
 
 
 @pytest.mark.server
