@@ -262,7 +262,7 @@ def test_a_checkpoint_explains_a_long_step(context_of, write):
     write([record("saves", step, step=step, stage="trainer", metrics=values(step)) for step in range(1, 31)])
     assert context_of("saves", 30).body["summary"] == [
         "Step 30 is normal: 2 metrics are as in the 29 steps before.",
-        "It took longer for extra work: timing_s/save_checkpoint 46.6 s.",
+        "It did extra work: timing_s/save_checkpoint 46.6 s.",
     ]
 
 

@@ -248,7 +248,7 @@ def _notes(evidence: Evidence, judged: Sequence[Judged], in_progress: bool, age_
     """Say what is worth knowing and not abnormal."""
     notes = [f"The step may still be in progress: its last record is {age_s:,} s old."] if in_progress else []
     extra = [f"{metric.label} {number(metric.pooled.high, metric.unit)}" for metric in metrics.extra_work(judged)]
-    notes += [f"It took longer for extra work: {listed(extra)}."] if extra else []
+    notes += [f"It did extra work: {listed(extra)}."] if extra else []
     here = {document["rank"] for document in evidence.newest if "rank" in document}
     for attempt, documents in sorted(evidence.documents.items())[:-1]:
         times = _times(documents)
