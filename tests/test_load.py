@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -132,6 +134,23 @@ class TestLoading:
         summary = load(log, elasticsearch)
         assert summary.complete
         assert (summary.documents, summary.created) == (len(lines), len(lines))
+
+    def test_the_summary_is_json_for_programs(
+        self, elasticsearch: Elasticsearch, elasticsearch_url: str, tmp_path: Path
+    ) -> None:
+        log = tmp_path / "load-json" / "rank0.jsonl"
+        log.parent.mkdir()
+        log.write_bytes(line(1) + line(2, kl=float("nan")) + b"\n")
+        command = [sys.executable, "-m", "verl_ingest", "load", str(log), "--json"]
+        environment = os.environ | {"ELASTICSEARCH_URL": elasticsearch_url}
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        summary = json.loads(done.stdout)
+        assert (summary["lines"], summary["created"], summary["flags"], summary["dropped"]) == (
+            3,
+            2,
+            {"nan": 1},
+            {"empty": 1},
+        )
 
 
 class TestReading:

@@ -1,6 +1,5 @@
 """The command that reads log files: load."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import orjson
@@ -37,7 +36,7 @@ def load_files(
             summary = pipeline.load(found.logs, server, settings, final=final, progress=progress)
         server.indices.refresh(index=ALL_PATTERN)
     if as_json:
-        typer.echo(orjson.dumps(asdict(summary), option=orjson.OPT_INDENT_2).decode())
+        typer.echo(orjson.dumps(summary, option=orjson.OPT_INDENT_2).decode())
     else:
         terminal.console().print(show_load.render(summary, found))
     reading.refuse_incomplete(summary.refused, summary.unreadable, again="load")
