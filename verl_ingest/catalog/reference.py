@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jinja2
-
 from verl_ingest import assets
 from verl_ingest.catalog import fields, metrics
 from verl_ingest.catalog.fields import Field
@@ -36,7 +34,7 @@ def fields_page() -> str:
     }
     flags = _table(("Flag", "Meaning"), ((_code(flag), meaning) for flag, meaning in catalogue.flags.items()))
     rules = _table(("Rule", "Drops"), ((_code(rule), meaning) for rule, meaning in catalogue.rules.items()))
-    return _render("fields.md.j2", tables=tables, flags=flags, rules=rules)
+    return assets.template("fields.md.j2").render(tables=tables, flags=flags, rules=rules)
 
 
 def metrics_page() -> str:
@@ -49,7 +47,7 @@ def metrics_page() -> str:
     stages = [
         _stage(stage, [metric for metric in catalogue.metrics if metric.stage == stage]) for stage in metrics.STAGES
     ]
-    return _render("metrics.md.j2", golden=golden, stages=stages)
+    return assets.template("metrics.md.j2").render(golden=golden, stages=stages)
 
 
 def _stage(stage: str, members: Sequence[Metric]) -> dict[str, Any]:
@@ -112,14 +110,3 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     # A bar ends a cell even inside code, so it is escaped there too.
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def _render(template: str, **values: Any) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(assets.path("templates")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(template).render(values)

@@ -3,8 +3,6 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-import jinja2
-
 from verl_ingest import assets
 from verl_ingest.index.mappings import RECORDS_PREFIX, SAMPLES_PREFIX
 from verl_ingest.normalise.lua_settings import LINE_BYTES
@@ -24,14 +22,7 @@ _COMMENTS = {
 
 def render(settings: Settings) -> str:
     """Return the text of fluent-bit.yaml."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(assets.path("templates")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(TEMPLATE).render(context(settings))
+    return assets.template(TEMPLATE).render(context(settings))
 
 
 def context(settings: Settings) -> dict[str, Any]:
