@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from verl_ingest import assets
 from verl_ingest.catalog import fields
+from verl_ingest.errors import SettingsError
 from verl_ingest.normalise import lua_settings
 from verl_ingest.normalise.lua import Fallback, Normaliser
 from verl_ingest.settings import Settings
@@ -86,6 +87,31 @@ def test_rays_session_folder_has_two_names_and_its_files_one_id() -> None:
         )
         ids |= {u.event_id for u in NORMALISER.block(file, b'{"a":1}\n', offset=0, fallback=NO_TIME).undated}
     assert ids == {expected_id("r1", "a.jsonl", 0, b'{"a":1}')}
+
+
+def scoped(path: str, relative: str, **settings: Any) -> str:
+    normaliser = Normaliser(Settings(**settings))
+    file = normaliser.open(Path(path), run_id="r1", relative=relative)
+    (undated,) = normaliser.block(file, b'{"a":1}\n', offset=0, fallback=NO_TIME).undated
+    return undated.event_id
+
+
+def test_the_node_goes_into_the_ids_of_its_own_files_only() -> None:
+    console, rank = "/data/runs/r1/logs/console.log", "/data/runs/r1/logs/verl_actor_rank0.jsonl.1"
+    shared = {path: scoped(path, path[14:]) for path in (console, rank)}
+    for node in ("node-1", "node-2"):
+        of_node = {path: scoped(path, path[14:], node=node, node_scope=("rank",)) for path in (console, rank)}
+        assert of_node[console] == shared[console]
+        assert of_node[rank] != shared[rank]
+        assert of_node[rank] == expected_id("r1", f"logs/verl_actor_rank0.jsonl\0{node}", 0, b'{"a":1}')
+        assert scoped("/elsewhere/x.log", "x.log", node=node, node_scope=("all",)) != scoped(
+            "/elsewhere/x.log", "x.log"
+        )
+
+
+def test_files_of_a_node_without_its_name_are_refused() -> None:
+    with pytest.raises(SettingsError, match="give --node NAME"):
+        Normaliser(Settings(node_scope=("rank",)))
 
 
 def test_a_line_end_of_windows_is_no_part_of_the_line() -> None:

@@ -9,7 +9,7 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -103,6 +103,9 @@ class Paths(BaseModel):
     ray: AnyPaths = ()
 
 
+Scope = Literal["rank", "file_logger", "console", "rollout", "ray", "all"]
+
+
 class Agent(BaseModel):
     """How Fluent Bit runs on a node."""
 
@@ -181,6 +184,7 @@ class Settings(BaseSettings):
     paths: Paths = Paths()
     run: Name | None = None
     node: Name | None = None
+    node_scope: Annotated[tuple[Scope, ...], BeforeValidator(_split)] = ()
     timezone: Zone | None = None
     samples: Samples = Samples()
     drop: tuple[DropRule, ...] = ()

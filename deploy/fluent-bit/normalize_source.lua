@@ -4,19 +4,36 @@ local match, gsub, find = string.match, string.gsub, string.find
 
 local source = {}
 
--- Return the Lua pattern of a configured path (`*`, `**`, `?`, `{run}`), up to and including the run folder.
-local function run_folder_pattern(path)
-  local head = match(path, "^(.-{run})")
-  local pattern = gsub(head, "[%^%$%(%)%%%.%[%]%+%-]", "%%%0")
-  pattern = gsub(pattern, "%*%*/?", "\0")
+-- Return the Lua pattern of a configured path (`*`, `?`, `[0-9]` within one folder), without {run}.
+local function pattern_of(path)
+  local pattern = gsub(path, "[%^%$%(%)%%%.%+%-]", "%%%0")
+  pattern = gsub(pattern, "%[(.-)%]", function(set) return "[" .. gsub(set, "%%%-", "-") .. "]" end)
   pattern = gsub(pattern, "%*", "[^/]*")
-  pattern = gsub(pattern, "%?", "[^/]")
-  pattern = gsub(pattern, "%z", ".-")
-  return "^(" .. gsub(pattern, "{run}", ")([^/]+") .. ")/(.+)$"
+  return (gsub(pattern, "%?", "[^/]"))
+end
+
+-- Return the pattern that takes run and rest of a path, the run being the folder that {run} names.
+local function run_folder_pattern(path)
+  local head, tail = match(path, "^(.-){run}([^/]*)")
+  return "^" .. pattern_of(head) .. "([^/]+)" .. pattern_of(tail) .. "/(.+)$"
 end
 
 local patterns = {}
 for i, path in ipairs(settings.run_paths) do patterns[i] = run_folder_pattern(path) end
+
+-- Files whose paths mean others on every node: the node's name goes into their ids. An agent's is in its environment.
+local node_patterns = {}
+for i, path in ipairs(settings.node_paths or {}) do
+  node_patterns[i] = path == "all" and "" or "^" .. gsub(pattern_of(path), "{run}", "[^/]+") .. "$"
+end
+local node = settings.node or os.getenv("VERL_INGEST_NODE")
+assert(node or not node_patterns[1], "node_scope is set: give each agent its node's name in VERL_INGEST_NODE")
+
+local function node_of(path)
+  for i = 1, #node_patterns do
+    if find(path, node_patterns[i]) then return node end
+  end
+end
 
 -- Return the path without what rotation adds to it.
 local function unrotated(path)
@@ -40,7 +57,7 @@ end
 -- Return run_id and the path below the run folder, where a configured path matches.
 function source.locate(path)
   for i = 1, #patterns do
-    local _, run_id, relative = match(path, patterns[i])
+    local run_id, relative = match(path, patterns[i])
     if run_id then return run_id, relative end
   end
 end
@@ -61,6 +78,7 @@ function source.open(path, run_id, relative)
     run_id = run_id,
     folder = match(path, "([^/]+)/[^/]*$") or "unnamed", -- the run's last name: it is never empty
     path = relative,
+    node = node_of(path),
     file = {}, -- run_id -> file part of the ids
     stage = stage ~= "" and stage or nil,
     rank = tonumber(rank),

@@ -24,6 +24,7 @@ def audit_files(
     paths: reading.Paths,
     run: reading.Run = None,
     timezone: reading.Zone = None,
+    node: reading.Node = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Ship what is missing; remove what stands in a second day's index.")
     ] = False,
@@ -36,7 +37,7 @@ def audit_files(
 
     lines = indexed + dropped by a rule + missing + same_id + unfinished. Exit code 1 if any line is missing.
     """
-    settings = reading.with_zone(context.obj, timezone)
+    settings = reading.chosen(context.obj, zone=timezone, node=node)
     found = files.discover(paths, Normaliser(settings), run=run)
     with client.explained(settings), client.connect(settings) as server:
         if repair:

@@ -19,6 +19,7 @@ def load_files(
     paths: reading.Paths,
     run: reading.Run = None,
     timezone: reading.Zone = None,
+    node: reading.Node = None,
     final: Annotated[
         bool, typer.Option("--final", help="The run has ended: take a last line without a newline too.")
     ] = False,
@@ -28,7 +29,7 @@ def load_files(
 
     A folder is a run, named after the folder. Loading the same files again adds only what is new.
     """
-    settings = reading.with_zone(context.obj, timezone)
+    settings = reading.chosen(context.obj, zone=timezone, node=node)
     found = files.discover(paths, Normaliser(settings), run=run)
     with client.explained(settings), client.connect(settings) as server:
         require(server)

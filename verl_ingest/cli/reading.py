@@ -29,15 +29,20 @@ Run = Annotated[str | None, typer.Option(help="Name of the run, instead of the f
 Zone = Annotated[
     str | None, typer.Option(help="Zone of times without one, such as Asia/Shanghai; default: the setting.")
 ]
+Node = Annotated[
+    str | None, typer.Option(help="Node whose own files these are, where other nodes have files of the same paths.")
+]
 
 
-def with_zone(settings: Settings, zone: str | None) -> Settings:
-    """Return the settings with another time zone, where one is given; raises InputError where there is none such."""
-    if zone is None:
-        return settings
-    if zone not in available_timezones():
+def chosen(settings: Settings, *, zone: str | None, node: str | None) -> Settings:
+    """Return the settings with another time zone and node, where they are given.
+
+    Raises InputError where there is no such zone.
+    """
+    if zone is not None and zone not in available_timezones():
         raise InputError(f"--timezone {zone}: no zone of that name; give one such as Asia/Shanghai or Etc/UTC.")
-    return settings.model_copy(update={"timezone": zone})
+    changes = ({"timezone": zone} if zone else {}) | ({"node": node, "node_scope": ("all",)} if node else {})
+    return settings.model_copy(update=changes)
 
 
 @contextmanager

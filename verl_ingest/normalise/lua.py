@@ -9,6 +9,7 @@ from typing import Any
 import lupa.luajit21
 
 from verl_ingest import assets
+from verl_ingest.errors import SettingsError
 from verl_ingest.normalise import lua_settings
 from verl_ingest.settings import Settings
 
@@ -57,6 +58,8 @@ class Normaliser:
     """One Lua state; use it from one thread at a time (it gives up Python's global lock while it runs)."""
 
     def __init__(self, settings: Settings) -> None:
+        if settings.node_scope and not settings.node:
+            raise SettingsError("node_scope is set, but not which node's files these are; give --node NAME.")
         self._lua = lupa.luajit21.LuaRuntime(encoding=None)
         entry = str(assets.path("deploy/fluent-bit/normalize.lua")).encode()
         self._lua.execute(_LOAD, entry, lua_settings.render(settings).encode())

@@ -17,12 +17,21 @@ def render(settings: Settings) -> str:
     table = {
         "run": settings.run,
         "run_paths": list(settings.run_paths),
+        "node": settings.node,
+        "node_paths": node_paths(settings) or None,
         "line_bytes": LINE_BYTES,
         "samples": {"text_per_step": settings.samples.text_per_step},
         "drop": [rule.model_dump() for rule in settings.drop],
         "utc_offsets": utc_offsets(settings.timezone) if settings.timezone else None,
     }
     return f"-- Rendered from settings.yml; edit that.\nreturn {_lua(table)}\n"
+
+
+def node_paths(settings: Settings) -> list[str]:
+    """Return the configured paths that mean other files on every node; "all" stands for any path."""
+    if "all" in settings.node_scope:
+        return ["all"]
+    return [path for family in settings.node_scope for path in getattr(settings.paths, family)]
 
 
 def utc_offsets(zone: str) -> list[list[int]]:
