@@ -78,24 +78,68 @@ local function keeps_text(file, score)
   return low or high or spread
 end
 
-local function score_of(value)
-  if type(value) == "boolean" then
+-- Return the number that a score stands for, or nil.
+local function number_of(score)
+  if type(score) == "boolean" then
     document.flag("number_from_bool", "score")
-    return value and 1 or 0
+    return score and 1 or 0
   end
-  if type(value) == "string" then
-    local number = document.spelled(value)
+  if type(score) == "string" then
+    local number = document.spelled(score)
     if number then document.flag("number_from_text", "score") end
     return number
   end
-  return type(value) == "number" and value or nil
+  return type(score) == "number" and score or nil
 end
 
-local function ground_truth(value, digits)
+-- Set the score; return it where it is a finite number.
+local function take_score(score)
+  if score == nil then return nil end
+  if score == json.null then
+    document.null_metric("score")
+    return nil
+  end
+  local number = number_of(score)
+  if not number then
+    document.flag("not_a_number", "score")
+    document.extra("score", score)
+    return nil
+  end
+  local finite = document.finite("score", number)
+  if finite then document.field("sample.score", finite) end
+  return finite
+end
+
+local function take_ground_truth(value, digits)
   if type(value) == "string" or digits then
     document.keyword("sample.ground_truth", "gts", digits or value)
   elseif value ~= json.null then
     document.extra("gts", value)
+  end
+end
+
+local TAKE = {
+  step = function(value) document.integer("step", "step", value, "step_invalid") end,
+  gts = take_ground_truth,
+  uid = function(value) document.keyword("sample.uid", "uid", value) end,
+  request_id = function(value)
+    if document.get("sample.uid") then
+      document.extra("request_id", value)
+    else
+      document.keyword("sample.uid", "request_id", value)
+    end
+  end,
+}
+
+local function take_texts(file, input, output, score)
+  document.field("sample.prompt_id", id.hex(input))
+  document.field("sample.input_length", text.length(input))
+  document.field("sample.output_length", text.length(output))
+  if keeps_text(file, score) then
+    document.text("sample.input", input, TEXT_BYTES)
+    document.text("sample.output", output, TEXT_BYTES)
+  else
+    document.flag("text_not_kept")
   end
 end
 
@@ -110,27 +154,10 @@ function verl.read_sample(object, file)
       input = value
     elseif key == "output" then
       output = value
-    elseif key == "step" then
-      document.integer("step", key, value, "step_invalid")
-    elseif key == "gts" then
-      ground_truth(value, object.digits[i])
-    elseif key == "uid" or key == "request_id" then
-      if key == "uid" or not document.get("sample.uid") then
-        document.keyword("sample.uid", key, value)
-      else
-        document.extra(key, value)
-      end
     elseif key == "score" then
-      score = score_of(value)
-      if score and document.finite("score", score) then
-        document.field("sample.score", score)
-      else
-        if value == json.null then document.null_metric("score") elseif not score then
-          document.flag("not_a_number", "score")
-          document.extra("score", value)
-        end
-        score = nil
-      end
+      score = value
+    elseif TAKE[key] then
+      TAKE[key](value, object.digits[i])
     elseif type(value) == "number" then
       document.metric(key, value)
     else
@@ -139,18 +166,10 @@ function verl.read_sample(object, file)
   end
   if not document.get("step") then
     document.field("step", file.dump_step)
-  elseif file.dump_step and file.dump_step ~= document.get("step") then
+  elseif file.dump_step ~= document.get("step") then
     document.flag("step_mismatch")
   end
-  document.field("sample.prompt_id", id.hex(input))
-  document.field("sample.input_length", text.length(input))
-  document.field("sample.output_length", text.length(output))
-  if keeps_text(file, score) then
-    document.text("sample.input", input, TEXT_BYTES)
-    document.text("sample.output", output, TEXT_BYTES)
-  else
-    document.flag("text_not_kept")
-  end
+  take_texts(file, input, output, take_score(score))
 end
 
 return verl
