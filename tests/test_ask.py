@@ -70,7 +70,7 @@ def test_step_takes_a_beginning_a_stage_a_rank_and_a_window(ask, demo):
         (["step", "ask-demo", "x"], "error: 'x' is not a step;"),
         (["step", "ask-demo", "9", "--rank", "77"], "error: Step 9 of run 'ask-demo' has no rank 77;"),
         (["share", "reward", "--run", "ask-demo"], "error: 'reward' is not a condition;"),
-        (["share", "reward < 1", "--run", "ask-demo"], "error: No sample of run 'ask-demo' has a score from"),
+        (["share", "reward < 1", "--run", "ask-demo"], "error: No sample of run 'ask-demo' has a score; other"),
         (["share", "reward < 1", "--last", "long"], "error: 'long' is not a duration;"),
         (["share", "reward < 1", "--until", "noon"], "error: 'noon' is not a time;"),
         (["logs", "ask-demo", "--level", "loud"], "error: 'loud' is not a level;"),
@@ -97,11 +97,11 @@ def test_runs_lists_runs(ask, demo):
     assert len(json.loads(ask("runs", "--json", "--limit", "1").out)) == 1
 
 
-def test_share_counts_back_from_the_last_record_of_a_run(ask, demo):
+def test_share_counts_back_from_the_last_value_of_a_run(ask, demo):
     outcome = ask("share", "kl_divergence > 0.05", "--last", "10m", "--run", demo)
     assert outcome.out == (
         "100 % of 328 records have kl_divergence > 0.05: 328. "
-        "Window of run ask-demo: 2026-03-01T16:44:54 to 2026-03-01T16:54:54 UTC.\n"
+        "Window of run ask-demo: 2026-03-01T16:44:50 to 2026-03-01T16:54:50 UTC (its last record).\n"
     )
     before = json.loads(
         ask("share", "kl_ref > 0.05", "--last", "5m", "--until", "2026-03-01T16:20:00", "--run", demo, "--json").out

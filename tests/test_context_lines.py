@@ -116,6 +116,8 @@ def test_a_text_is_found_in_a_stack(messages):
 def test_the_time_around_steps(messages):
     assert messages(steps=(2, 2)) == []
     assert messages(steps=(2, 2), around=10_000) == ["Just before", "no step here"]
+    assert messages(steps=(1, 1), around=1) == ["Just before"]  # the step's own, 95 s after its last record
+    assert messages(steps=(2, 3), around=1, level="error") == ["main_ppo.py: CUDA out-of-memory 显存", "E: m"]
     assert messages(around=20_000) == ["main_ppo.py: CUDA out-of-memory 显存", "E: m"]
     assert messages(around=20_000, level="error", rank=2) == ["E: m"]
     with pytest.raises(NotFound, match="has no step 9"):

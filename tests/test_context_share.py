@@ -50,8 +50,9 @@ def test_what_is_no_condition_is_refused(text):
         share.parse(text, CATALOGUE)
 
 
-def ask(store, text, *, length=3_600_000, run_id="shares"):
-    return share.ask(store, text, since=START, until=START + length, run_id=run_id, catalogue=CATALOGUE)
+def ask(store, text, *, run_id="shares", until=START + 3_600_000):
+    with store.open(run_id) as run:
+        return share.ask(store, text, length=3_600_000, until=until, run=run, catalogue=CATALOGUE, now=0)
 
 
 def test_the_answer_states_n_and_the_window(store, write):
@@ -73,13 +74,32 @@ def test_the_answer_states_n_and_the_window(store, write):
         "splits": {"train": 8, "val": 1}, "run_id": "shares",
         "window": {"since": "2026-05-28T20:26:40.000Z", "until": "2026-05-28T21:26:40.000Z"},
     }  # fmt: skip
-    assert (
-        "100 % of 1 records have kl_ref > 0.1: 1; 1 more were NaN or infinite." in ask(store, "kl_ref > 0.1").sentence()
+    assert "100 % of 1 record has kl_ref > 0.1: 1; 1 more was NaN or infinite." in ask(store, "kl_ref > 0.1").sentence()
+
+
+def test_a_window_of_a_run_ends_with_the_last_value_that_the_condition_speaks_of(store, write):
+    write(
+        [
+            record("dumped", 10, step=1, metrics={"loss": 1.0}),
+            record("dumped", 20_000, step=2, metrics={"other": 1.0}),
+            *(sample("dumped", 9_000 + n, 1, 0.0) | {"time_source": "estimated"} for n in (0, 1)),
+            sample("dumped", 9_900, 1, None),
+        ]
     )
+    assert ask(store, "reward < 0.1", run_id="dumped", until=None).sentence() == (
+        "100 % of 2 samples have reward < 0.1: 2. "
+        "Window of run dumped: 2026-05-28T21:56:41 to 2026-05-28T22:56:41 UTC (its last sample)."
+    )
+    assert ask(store, "loss < 2", run_id="dumped", until=None).sentence().endswith("T20:26:50 UTC (its last record).")
 
 
-def test_a_window_without_values_is_said(store):
-    with pytest.raises(NotFound, match=r"No sample of run 'none' has a score from 2026-05-28T20:26:40 to .*; widen"):
-        ask(store, "reward < 0.1", run_id="none")
-    with pytest.raises(NotFound, match="No record of run 'none' has the metric abc from"):
-        ask(store, "abc < 0.1", run_id="none")
+def test_a_window_without_values_is_said(store, write):
+    write([record("none", 10, step=1, metrics={"loss": 1.0})])
+    with pytest.raises(NotFound, match=r"No record of run 'none' has the metric loss from .*; widen .*, or leave out"):
+        ask(store, "loss < 2", run_id="none", until=START)
+    with pytest.raises(NotFound, match="No sample of run 'none' has a score; other names, such as kl_ref, ask its rec"):
+        ask(store, "reward < 0.1", run_id="none", until=None)
+    with pytest.raises(NotFound, match="No record of run 'none' has the metric abc; reward and score ask its samples"):
+        ask(store, "abc < 0.1", run_id="none", until=None)
+    with pytest.raises(NotFound, match=r"No record has the metric abc from .*; widen .*, or name a run with --run"):
+        share.ask(store, "abc < 1", length=1, until=None, run=None, catalogue=CATALOGUE, now=START)

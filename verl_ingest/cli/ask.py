@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Annotated
 
@@ -92,7 +92,9 @@ def tell_share(
     context: typer.Context,
     condition: Annotated[str, typer.Argument(metavar="CONDITION", help="Such as 'reward < 0.1'.")],
     last: Annotated[str, typer.Option(help="Length of the window, such as 90s, 30m, 1h, 2d.")] = "1h",
-    until: Annotated[str | None, typer.Option(help="End of the window; else now, or the run's last record.")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="End of the window; else now, or the run's last sample or record.")
+    ] = None,
     run_name: Annotated[str | None, typer.Option("--run", help="Look at this run only.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -100,13 +102,9 @@ def tell_share(
 
     reward and score are the scores of samples; any other name is a metric of the records.
     """
-    run_id, end = None, parse_time(until) if until is not None else _now()
-    length, catalogue = parse_duration(last), metrics.load()
-    with _store(context) as store:
-        if run_name is not None:
-            with names.open_run(store, run_name) as run:
-                run_id, end = run.run_id, end if until is not None else run.last_time() + 1
-        answer = share.ask(store, condition, since=end - length, until=end, run_id=run_id, catalogue=catalogue)
+    end, length, catalogue = None if until is None else parse_time(until), parse_duration(last), metrics.load()
+    with _store(context) as store, nullcontext() if run_name is None else names.open_run(store, run_name) as run:
+        answer = share.ask(store, condition, length=length, until=end, run=run, catalogue=catalogue, now=_now())
     if as_json:
         _print_json(answer.entry())
     else:

@@ -21,8 +21,8 @@ def wanted(
 ) -> Lines:
     """Say which lines are wanted; `around` is in milliseconds.
 
-    `around` widens the steps to the time around them, so that lines without a step come too; without steps it means
-    the end of the run. Raises InputError for an unknown level, NotFound for steps that are not there.
+    `around` adds the time around the steps, so that lines without a step come too; without steps it means the end of
+    the run. Raises InputError for an unknown level, NotFound for steps that are not there.
     """
     levels = None
     if level is not None:
@@ -35,11 +35,9 @@ def wanted(
         return replace(everywhen, steps=steps)
     if steps is None:
         end = run.last_time() + 1
-        since, until = end - around, end
-    else:
-        times = [time for step in {*steps} for time in _times(run, step)]
-        since, until = min(times) - around, max(times) + 1 + around
-    return replace(everywhen, since=since, until=until)
+        return replace(everywhen, since=end - around, until=end)
+    times = [time for step in {*steps} for time in _times(run, step)]
+    return replace(everywhen, steps=steps, around=(min(times) - around, max(times) + 1 + around))
 
 
 def search(run: RunReader, wanted: Lines) -> list[Document]:

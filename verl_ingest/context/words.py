@@ -24,6 +24,11 @@ def sigmas(z: float) -> str:
     return f"{abs(z):.1f} sigma" if abs(z) < 100 else "over 100 sigma"
 
 
+def counted(count: int, noun: str) -> str:
+    """Write `1 record`, `2 records`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def ranks(numbers: Iterable[int]) -> str:
     """Write one rank as `rank 3`, several as `ranks 0, 2, 5`, neighbours as a range."""
     parts = ranges(sorted(numbers))

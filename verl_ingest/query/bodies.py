@@ -236,14 +236,10 @@ def troubled_steps(run_id: str, segments: Sequence[Segment]) -> Body:
 
 def lines(run_id: str, wanted: Lines) -> Body:
     """Return the body that finds log lines; with `text` or `rank` a superset, which the reader must look through."""
-    filters = [
-        *_range("step", gte=wanted.steps and wanted.steps[0], lte=wanted.steps and wanted.steps[1]),
-        *_range(
-            "@timestamp",
-            gte=iso(wanted.since) if wanted.since is not None else None,
-            lte=iso(wanted.until) if wanted.until is not None else None,
-        ),
-    ]
+    filters = _between(wanted.since, wanted.until)
+    of_steps = _range("step", gte=wanted.steps[0], lte=wanted.steps[1]) if wanted.steps is not None else []
+    around = _between(*wanted.around) if wanted.around is not None else []
+    filters += [_any([*of_steps, *around])] if of_steps else []
     if wanted.rank is not None:
         unranked = _any([{"terms": {"process.pid": sorted(wanted.pids)}}, {"exists": {"field": "error.type"}}])
         filters.append(_any([{"term": {"rank": wanted.rank}}, _all(unranked, _lacks("rank"))]))
@@ -270,13 +266,17 @@ def step_at(run_id: str, time: int, labels: Mapping[str, Any], *, before: bool, 
     }
 
 
+def has_value(condition: Condition) -> Body:
+    """Return the filter for documents that have what a condition speaks of."""
+    return _any({"exists": {"field": field}} for field in _fields(condition))
+
+
 def share(condition: Condition, *, since: int, until: int, run_id: str | None) -> Body:
     """Return the body that counts values in a window, and those that fulfil the condition."""
-    fields = [f"metrics.{name}" for name in condition.names] or ["sample.score"]
     filters = [*_range("@timestamp", gte=iso(since), lte=iso(until)), *([of_run(run_id)] if run_id is not None else [])]
     aggs: Body = {
-        "n": {"filter": _any({"exists": {"field": field}} for field in fields)},
-        "hits": {"filter": _any(_compare(field, condition.operator, condition.number) for field in fields)},
+        "n": {"filter": has_value(condition)},
+        "hits": {"filter": _any(_compare(field, condition.operator, condition.number) for field in _fields(condition))},
     }
     if condition.names:
         aggs["nonfinite"] = {"filter": {"terms": {"nonfinite": list(condition.names)}}}
@@ -297,6 +297,10 @@ def values(run_id: str, step: int, since: int, names: Sequence[str]) -> Body:
             for number, name in enumerate(names)
         },
     }
+
+
+def _fields(condition: Condition) -> list[str]:
+    return [f"metrics.{name}" for name in condition.names] or ["sample.score"]
 
 
 def _compare(field: str, operator: str, number: float) -> Body:
@@ -371,6 +375,11 @@ def _holds(letters: str) -> Body:
         for field in ("message", "error.message", "error.stack_trace")
     ]
     return _any([*texts, {"exists": {"field": "event"}}])
+
+
+def _between(since: int | None, until: int | None) -> list[Body]:
+    bounds = {"gte": since, "lte": until}
+    return _range("@timestamp", **{name: iso(time) for name, time in bounds.items() if time is not None})
 
 
 def _range(field: str, **bounds: Any) -> list[Body]:

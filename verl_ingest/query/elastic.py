@@ -213,13 +213,14 @@ class ElasticRun:
         """Return the lines that say how the run was set up, in order of time."""
         return self._documents(bodies.setups([self.run_id]))
 
-    def last_time(self) -> int:
-        """Return the time of the run's last record; where lines have times, of the last one that has."""
+    def last_time(self, condition: Condition | None = None) -> int | None:
+        """Return the time of the last record (with a value of the condition), one with a time of its own if any."""
+        wanted = [bodies.of_run(self.run_id), *([bodies.has_value(condition)] if condition is not None else [])]
         for dated in ([bodies.IS_DATED], []):
-            hits = self._search(bodies.newest_record([bodies.of_run(self.run_id), *dated]))["hits"]["hits"]
+            hits = self._search(bodies.newest_record([*wanted, *dated]))["hits"]["hits"]
             if hits:
                 return hits[0]["sort"][0] // 1_000_000
-        raise NotFound(f"Run '{self.run_id}' has no records any more.")
+        return None
 
     def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:
         """Return the step of the last record up to `time`, else of the first after it."""

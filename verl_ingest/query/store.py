@@ -96,10 +96,12 @@ class History:
 class Lines:
     """Which log lines are wanted; what is None does not matter.
 
+    `around` is a time that adds lines to those of the steps, whatever step they say.
     With a rank it is lines that say it, and of those that say none, the lines of the processes `pids` and tracebacks.
     """
 
     steps: tuple[int, int] | None = None
+    around: tuple[int, int] | None = None
     since: int | None = None
     until: int | None = None
     rank: int | None = None
@@ -199,8 +201,11 @@ class RunReader(Protocol):
     def setup(self) -> list[Document]:
         """Return the lines that say how the run was set up (see `Store.setups`), in order of time."""
 
-    def last_time(self) -> int:
-        """Return the time of the run's last record; where lines have times, of the last one that has."""
+    def last_time(self, condition: Condition | None = None) -> int | None:
+        """Return the time of the run's last record; where lines have times, of the last one that has.
+
+        With a condition, of the last one that has a value it speaks of; None where none has.
+        """
 
     def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:
         """Return the step of the last record up to `time`, else of the first after it; labels narrow the records.
