@@ -68,6 +68,10 @@ def test_step_takes_a_beginning_a_stage_a_rank_and_a_window(ask, demo):
         (["step", "ask-dem0", "1"], "error: There is no run 'ask-dem0'; did you mean ask-demo"),
         (["step", "ask-demo", "500"], "error: Run 'ask-demo' has no step 500; the nearest is 240."),
         (["step", "ask-demo", "x"], "error: 'x' is not a step;"),
+        (
+            ["step", "ask-demo", "16:26"],
+            "error: '16:26' is not a step; write a number, last, -2 (from the end), first-bad, or a time such as 2026",
+        ),
         (["step", "ask-demo", "9", "--rank", "77"], "error: Step 9 of run 'ask-demo' has no rank 77;"),
         (["share", "reward", "--run", "ask-demo"], "error: 'reward' is not a condition;"),
         (["share", "reward < 1", "--run", "ask-demo"], "error: No sample of run 'ask-demo' has a score; other"),

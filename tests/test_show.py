@@ -6,7 +6,7 @@ from rich.console import Console
 
 from tests.documents import line, record, sample
 from verl_ingest.catalog import metrics
-from verl_ingest.context import lines, runs, step
+from verl_ingest.context import lines, runs, step, words
 from verl_ingest.context.setup import Setup
 from verl_ingest.query.store import Mark, RunRow
 from verl_ingest.show import lines as show_lines
@@ -73,6 +73,44 @@ def test_earlier_attempts_resources_and_a_rank_have_their_place(shown, demo):
     assert re.search(r"resources +train-node-02 +median of 2 hosts", shown(demo, 175))
     assert re.search(r"metric +rank 3 +mean", shown(demo, 50, rank=3))
     assert "clock of train-node-02 +0.35 s" in shown(demo, 50)
+
+
+def test_a_slow_disk_is_said_first_and_the_same_metric_of_the_console_is_not_said_again(shown, demo_with_console):
+    text = shown(demo_with_console, 163)
+    assert text.splitlines()[1].startswith("!  system/disk_io_wait_ms 79.7 ms is over 100 sigma above")
+    assert "gpu/utilization_pct 31.4 % is" in text and "GPU Util" not in text
+    assert re.search(r"^system/disk_io_wait_ms +79.7 +1.95 +>99 ", text, re.MULTILINE)
+    assert re.search(
+        r"^resources +median of 2 hosts +usual *\nsystem/disk_io_wait_ms +79.7 ms +1.95 ms", text, re.MULTILINE
+    )
+
+
+def test_counters_come_last_and_have_no_z(shown, write):
+    write(
+        record("counting", n, step=n, metrics={"training/global_step": n, "Epoch": n / 100, "loss": 1.0 + n % 3 / 10})
+        for n in range(1, 21)
+    )
+    rows = [row.split() for row in shown("counting", 20).splitlines()]
+    assert [row[0] for row in rows if row and row[0] in ("loss", "training/global_step")] == [
+        "loss",
+        "training/global_step",
+    ]
+    assert [row[3] for row in rows if row and row[0] in ("training/global_step", "Epoch")] == [words.DASH] * 2
+
+
+def test_one_of_a_thing_is_singular_and_names_are_quoted(shown, write):
+    name = "17 #a!b 中"
+    write(
+        [
+            *(record(name, n, step=n, rank=0, stage="actor", metrics={"actor_loss": 1.0}) for n in range(1, 13)),
+            line(name, 12, "quiet", step=12, level="info"),
+        ]
+    )
+    assert "1 metric on 1 rank is as in the 11 steps before." in shown(name, 12)
+    assert "1 of 1 metric record" in shown(name, 12) and "1 metric records" not in shown(name, 12)
+    assert "1 more line: verl-ingest logs '17 #a!b 中' --steps 12" in shown(name, 12)
+    assert "but only 1 step before it is there" in shown(name, 2)
+    assert "but no step before it is there" in shown(name, 1)
 
 
 def test_errors_lines_and_samples(shown, write):

@@ -15,7 +15,7 @@ from verl_ingest.context.metrics import (
     without_twins,
 )
 from verl_ingest.context.stages import StageTime
-from verl_ingest.context.words import DASH, duration, first_line, listed, number, pids, ranks, sigmas
+from verl_ingest.context.words import DASH, counted, duration, first_line, listed, number, pids, ranks, sigmas
 from verl_ingest.query.store import Key, Levels
 
 MOST_METRICS = 5
@@ -43,7 +43,7 @@ def of_errors(errors: Sequence[Mapping[str, Any]]) -> list[Finding]:
     place = ranks(first["ranks"]) if first["ranks"] else pids(first["pids"])
     where = f" on {place}" if place else ""
     others = sum(error["count"] for error in errors[1:])
-    after = f" ({others} more {'error' if others == 1 else 'errors'} after it)" if others else ""
+    after = f" ({counted(others, 'more error')} after it)" if others else ""
     sentence = f"First error{where}: {first_line(first['message'])}{after}"
     stop = "" if sentence.endswith("…") else "."
     return [Finding(f"{sentence}{stop}", rank=rank, host=first["host"])]
@@ -160,7 +160,7 @@ def of_completeness(completeness: Mapping[str, Any]) -> list[Finding]:
     expected, found = completeness["expected"], completeness["found"]
     if expected is None or found >= INCOMPLETE * expected:
         return []
-    here = "1 metric record of the step is" if found == 1 else f"{found:,} metric records of the step are"
+    here = f"{counted(found, 'metric record')} of the step {'is' if found == 1 else 'are'}"
     return [Finding(f"Only {here} here; the steps before had {expected:,}.")]
 
 
@@ -184,7 +184,7 @@ def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:
     if metric.alarm:
         return Finding(f"{metric.label} {_drift(metric, metric.alarm)}.", **named)
     far = metric.outliers[0]
-    more = f" and {len(metric.outliers) - 1} more ranks" if len(metric.outliers) > 1 else ""
+    more = f" and {counted(len(metric.outliers) - 1, 'more rank')}" if len(metric.outliers) > 1 else ""
     return Finding(
         f"{metric.label} of rank {far.rank} is {number(far.value, metric.unit)}{more}; the other ranks have "
         f"{number(far.others)}.",

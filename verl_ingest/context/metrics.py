@@ -1,15 +1,17 @@
 """Judge every metric of a step: its level against the steps before, its ranks against each other."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from verl_ingest.catalog.metrics import Alarm, Catalogue, Metric
 from verl_ingest.context import baseline, pooling
 from verl_ingest.context.baseline import Outlier, Usual
 from verl_ingest.context.pooling import Pooled, Value
 from verl_ingest.query.store import Key, Levels
+
+Spelt = TypeVar("Spelt")
 
 SHORT_NAMES = {"kl_ref": "KL"}
 SLOW = 1.5  # times the other ranks' median
@@ -164,9 +166,17 @@ def best_spellings(judged: Sequence[Judged]) -> list[Judged]:
         names = metric.meaning.names if metric.meaning else ()
         return -metric.pooled.n, names.index(metric.key.name) if metric.key.name in names else 0
 
-    found: dict[tuple[str, str | None], Judged] = {}
-    for metric in sorted(judged, key=order):
-        found.setdefault((metric.quantity, metric.stage), metric)
+    return one_spelling(sorted(judged, key=order), lambda metric: (metric.quantity, metric.key.name, metric.stage))
+
+
+def one_spelling(metrics: Iterable[Spelt], identity: Callable[[Spelt], tuple[str, str, str | None]]) -> list[Spelt]:
+    """Keep the first spelling of each quantity, in every stage that has it; `identity` is quantity, name and stage."""
+    spelling: dict[str, str] = {}
+    found: dict[tuple[str, str | None], Spelt] = {}
+    for metric in metrics:
+        quantity, name, stage = identity(metric)
+        if spelling.setdefault(quantity, name) == name:
+            found.setdefault((quantity, stage), metric)
     return list(found.values())
 
 
@@ -236,12 +246,12 @@ def judge(
         outliers = baseline.outliers(pooled.values, rank_values.get(key, {}), judged=single, **floor)
         bad = tuple(outlier for outlier in outliers if is_bad(outlier.value - outlier.others, meaning))
         found.append(Judged(key, meaning, pooled, usual, at_first, limit, bad))
-    return sorted(found, key=lambda metric: -abs(metric.z or 0.0))
+    return sorted(found, key=lambda metric: (not is_judged(metric.meaning), -abs(metric.z or 0.0)))
 
 
 def _floor(meaning: Metric | None) -> dict[str, float]:
-    """Return the floor of sigma: speeds vary more than anybody cares."""
-    if meaning is None or meaning.unit not in SPEEDS:
+    """Return the floor of sigma: speeds vary more than anybody cares; the times of hosts (waits) are far shorter."""
+    if meaning is None or meaning.unit not in SPEEDS or meaning.stage == "system":
         return {}
     seconds = SECONDS_PER.get(meaning.unit)
     absolute = 0.0 if seconds is None else baseline.LEAST_SIGMA_S / seconds

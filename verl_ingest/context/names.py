@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import attempts, onset
 from verl_ingest.context.dates import settled
+from verl_ingest.context.words import counted
 from verl_ingest.errors import InputError, NotFound
 from verl_ingest.query.store import RunReader, Store
 from verl_ingest.query.times import parse_time
 
 NEWEST_RUN = "@last"
+NO_RUNS = "There are no runs yet; `verl-ingest load PATH` brings in the logs of one."
 SHOWN = 8
 LAST_STEP = 2**53  # the normaliser keeps no larger one
 
@@ -32,7 +34,7 @@ def find_run(store: Store, text: str) -> str:
     if text == NEWEST_RUN:
         newest = store.newest_run()
         if newest is None:
-            raise NotFound("There are no runs yet; `verl-ingest load PATH` brings in the logs of one.")
+            raise NotFound(NO_RUNS)
         return newest
     matches = store.run_ids(text)
     if text in matches or len(matches) == 1:
@@ -66,7 +68,9 @@ def find_step(run: RunReader, text: str, *, catalogue: Catalogue, now: int, wind
         if step is None:
             raise NotFound(f"Run '{run.run_id}' has no records with a step.")
         return step
-    raise InputError(f"'{text}' is not a step; write a number, last, -2 (from the end), first-bad or a time.")
+    raise InputError(
+        f"'{text}' is not a step; write a number, last, -2 (from the end), first-bad, or a time such as 2026-03-01T16:26."
+    )
 
 
 def step_number(text: str) -> int:
@@ -85,7 +89,7 @@ def _from_the_end(run: RunReader, back: int) -> int:
     high = None if newest else known[-1].last_step
     steps = run.steps(high=high, size=back, newest_first=True)
     if len(steps) < back:
-        raise NotFound(f"Run '{run.run_id}' has only {len(steps)} steps.")
+        raise NotFound(f"Run '{run.run_id}' has only {counted(len(steps), 'step')}.")
     return steps[-1]
 
 

@@ -11,7 +11,7 @@ from verl_ingest.context.dates import is_dated, settled
 from verl_ingest.context.findings import Finding
 from verl_ingest.context.metrics import Judged
 from verl_ingest.context.pooling import Value
-from verl_ingest.context.words import listed, number, ranks
+from verl_ingest.context.words import counted, listed, number, ranks
 from verl_ingest.errors import NotFound
 from verl_ingest.query.store import Document, Key, Levels, RunReader, Segment, StagePresence
 from verl_ingest.query.times import milliseconds
@@ -238,10 +238,16 @@ def _no_findings(evidence: Evidence, judged: Sequence[Judged]) -> str:
     """Say that nothing is abnormal, or that it is too early to say so."""
     steps = max((metric.usual.steps for metric in judged if metric.usual), default=0)
     if steps < baseline.ENOUGH:
-        return f"Nothing stands out, but only {steps} steps before it are there to judge by (10 are needed)."
+        before = (
+            f"only {counted(steps, 'step')} before it {'is' if steps == 1 else 'are'}"
+            if steps
+            else "no step before it is"
+        )
+        return f"Nothing stands out, but {before} there to judge by ({baseline.ENOUGH} are needed)."
     many = len({rank for metric in judged for rank in metric.pooled.values})
-    on = f" on {many} ranks" if many else ""
-    return f"Step {evidence.step} is normal: {len(judged)} metrics{on} are as in the {steps} steps before."
+    on = f" on {counted(many, 'rank')}" if many else ""
+    are = f"{counted(len(judged), 'metric')}{on} {'is' if len(judged) == 1 else 'are'}"
+    return f"Step {evidence.step} is normal: {are} as in the {steps} steps before."
 
 
 def _notes(evidence: Evidence, judged: Sequence[Judged], in_progress: bool, age_s: float | None) -> list[str]:

@@ -1,5 +1,6 @@
 """A step's context in a terminal: the verdict, then numbers, errors, lines and samples, no wider than 100 columns."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from verl_ingest.catalog.metrics import Catalogue
+from verl_ingest.context.metrics import is_judged, one_spelling
 from verl_ingest.context.step import StepContext
-from verl_ingest.context.words import DASH, duration, first_line, number, ranks
+from verl_ingest.context.words import DASH, counted, duration, first_line, number, ranks
 from verl_ingest.show import lines
 
 METRICS = 10
@@ -18,6 +20,7 @@ FRAMES = 6
 LINES = 5
 SAMPLES = 3
 MESSAGE = 300  # characters of a line
+MOST_Z = 99
 GAP = 2
 WIDE = 80
 DOT = " \u00b7 "
@@ -34,7 +37,7 @@ def render(context: StepContext, catalogue: Catalogue, *, width: int, rank: int 
         _metrics(body["metrics"], named, catalogue, rank, wide=width >= WIDE),
         _stages(body["stages"]),
         _attempts(body["attempts"]),
-        _resources(body["resources"]),
+        _resources(body, named),
         _errors(body["errors"]),
         _lines(body),
         _samples(body["samples"], width),
@@ -81,29 +84,31 @@ def _metrics(
     golden = [name for metric in catalogue.golden for name in metric.names]
     first = {name: place for place, name in enumerate(dict.fromkeys((*named, *golden)))}
     ordered = sorted(metrics, key=lambda metric: first.get(metric["name"], len(first)))
-    quantities = {(catalogue.names_of(metric["name"])[0], metric["stage"]): metric for metric in reversed(ordered)}
-    shown = list(reversed(quantities.values()))[:METRICS]
+    spelt = one_spelling(
+        ordered, lambda metric: (catalogue.names_of(metric["name"])[0], metric["name"], metric["stage"])
+    )
+    shown = spelt[:METRICS]
     columns = ("mean", "usual", "z", "min", "max", "unit", "worst") if wide else ("mean", "usual", "z")
     table = _grid(header=True)
     table.add_column("metric", overflow="fold", min_width=12)
     for heading in (*([f"rank {rank}"] if rank is not None else []), *columns):
         table.add_column(heading, justify="left" if heading in ("unit", "worst") else "right", no_wrap=True)
     for metric in shown:
-        cells = _cells(metric)
+        cells = _cells(metric, is_judged(catalogue.find(metric["name"])))
         own = [] if rank is None else [number(metric["values"].get(str(rank)))]
         style = "red" if metric["name"] in named else None
         table.add_row(Text(metric["name"]), *own, *(cells[column] for column in columns), style=style)
     more = len(metrics) - len(shown)
-    note = Text(f"{more} more metrics: --stage STAGE or --json shows them", style="dim")
+    note = Text(f"{counted(more, 'more metric')}: --stage STAGE or --json shows them", style="dim")
     return Group(table, note) if more else table
 
 
-def _cells(metric: Mapping[str, Any]) -> dict[str, str]:
-    z = metric["previous"]["z"]
+def _cells(metric: Mapping[str, Any], judged: bool) -> dict[str, str]:
+    z = metric["previous"]["z"] if judged else None  # of a counter, which only goes up, it means nothing
     return {
         **{name: number(metric[name]) for name in ("mean", "min", "max")},
         "usual": number(metric["previous"]["median"]),
-        "z": DASH if z is None else f"{z:+.1f}",
+        "z": DASH if z is None else f"{z:+.1f}" if abs(z) <= MOST_Z else f"{'>' if z > 0 else '<-'}{MOST_Z}",
         "unit": metric["unit"] or "",
         "worst": f"rank {metric['worst_rank']}" if metric["min"] < metric["max"] else "",
     }
@@ -137,14 +142,22 @@ def _attempts(attempts: Sequence[Mapping[str, Any]]) -> RenderableType | None:
     return table
 
 
-def _resources(resources: Mapping[str, Any]) -> RenderableType | None:
-    if resources.get("host") is None:
+def _resources(body: Mapping[str, Any], named: Sequence[str]) -> RenderableType | None:
+    """Show the bad host beside the median host; where all are bad alike, the median host beside what is usual."""
+    resources = body["resources"]
+    if not resources or (resources["host"] is None and not set(named) & set(resources["metrics"])):
         return None
+    median = f"median of {counted(resources['hosts'], 'host')}"
+    usual = {metric["name"]: metric["previous"]["median"] for metric in body["metrics"]}
     table = _grid(header=True)
-    for heading in ("resources", resources["host"], f"median of {resources['hosts']} hosts"):
-        table.add_column(Text(heading), justify="left" if heading == "resources" else "right")
+    table.add_column("resources")
+    for heading in (median, "usual") if resources["host"] is None else (resources["host"], median):
+        table.add_column(Text(heading), justify="right")
     for name, metric in resources["metrics"].items():
-        table.add_row(Text(name), *(number(metric[part], metric["unit"] or "") for part in ("value", "median")))
+        values = (
+            (metric["median"], usual.get(name)) if resources["host"] is None else (metric["value"], metric["median"])
+        )
+        table.add_row(Text(name), *(number(value, metric["unit"] or "") for value in values))
     return table
 
 
@@ -154,7 +167,8 @@ def _errors(errors: Sequence[Mapping[str, Any]]) -> RenderableType | None:
     shown = [_short(error) for error in errors[:ERRORS]]
     stack = (errors[0]["stack_trace"] or "").strip().split("\n")[-FRAMES:]
     frames = [Text(frame, style="dim", no_wrap=True, overflow="ellipsis") for frame in stack if frame]
-    more = [Text(f"{len(errors) - ERRORS} more errors: --json shows them", style="dim")] if len(errors) > ERRORS else []
+    rest = len(errors) - ERRORS
+    more = [Text(f"{counted(rest, 'more error')}: --json shows them", style="dim")] if rest > 0 else []
     return Group(Text("errors, the first one first", style="bold"), shown[0], *frames, *shown[1:], *more)
 
 
@@ -163,7 +177,7 @@ def _lines(body: Mapping[str, Any]) -> RenderableType | None:
         return None
     warnings = [line for line in body["logs"] if line["level"] in LEVELS_SHOWN][:LINES]
     rest = len(body["logs"]) - len(warnings)
-    more = f"{rest} more {'line' if rest == 1 else 'lines'}: verl-ingest logs {body['run_id']} --steps {body['step']}"
+    more = f"{counted(rest, 'more line')}: verl-ingest logs {shlex.quote(body['run_id'])} --steps {body['step']}"
     heading = [Text("warnings", style="bold")] if warnings else []
     return Group(*heading, *map(_short, warnings), *([Text(more, style="dim")] if rest else []))
 
@@ -192,7 +206,8 @@ def _trust(body: Mapping[str, Any]) -> Text:
     complete = body["completeness"]
     expected = complete["expected"]
     of = f" of {expected:,}" if expected is not None and expected >= complete["found"] else ""
-    parts = [f"{complete['found']:,}{of} metric records", f"{complete['flagged']:,} flagged"]
+    noun = "metric record" if (expected if of else complete["found"]) == 1 else "metric records"
+    parts = [f"{complete['found']:,}{of} {noun}", f"{complete['flagged']:,} flagged"]
     if complete["age_s"] is not None:
         parts.append(f"{duration(complete['age_s'])} old")
     parts += [f"clock of {host} {skew:+.2f} s" for host, skew in body["clock_skew"].items()]
