@@ -10,6 +10,7 @@ import pytest
 
 from tests.documents import line, record, sample
 from verl_ingest import cli
+from verl_ingest.query import elastic
 
 pytest_plugins = ["tests.demo_store"]
 
@@ -98,7 +99,23 @@ def test_runs_lists_runs(ask, demo):
     assert any(row.split()[:3] == [demo, "ended", "240"] for row in ask("runs").out.splitlines())
     entries = json.loads(ask("runs", "--json", "--limit", "1000").out)
     assert [entry["state"] for entry in entries if entry["run_id"] == demo] == ["ended"]
-    assert len(json.loads(ask("runs", "--json", "--limit", "1").out)) == 1
+    one = ask("runs", "--json", "--limit", "1")
+    assert len(json.loads(one.out)) == 1
+    assert one.err == "There are more runs; --limit 5 shows up to so many.\n"
+
+
+def test_no_runs_are_a_sentence(ask, templated, monkeypatch):
+    monkeypatch.setattr(elastic, "ALL_PATTERN", "verl-none-*")
+    assert ask("runs") == Outcome(0, "There are no runs yet; `verl-ingest load PATH` brings in the logs of one.\n", "")
+
+
+def test_a_pipe_gets_whole_sentences_and_no_spaces_at_the_end(ask, write):
+    error = "one error " * 15 + "end"
+    write([record("piped", 1, step=1, metrics={"loss": 1.0}), line("piped", 2, error, step=1, level="error")])
+    rows = ask("step", "piped", "1").out.splitlines()
+    assert rows[1] == f"!  First error: {error}."
+    assert not [row for row in rows if row != row.rstrip()]
+    assert not [row for row in ask("runs").out.splitlines() if row != row.rstrip()]
 
 
 def test_share_counts_back_from_the_last_value_of_a_run(ask, demo):
@@ -131,11 +148,15 @@ def test_logs_are_folded_and_whole(ask, write):
     )
     outcome = ask("logs", "printed")
     assert outcome.out.splitlines() == [
+        "2026-05-28 UTC",
         "20:26:40.000 WARNING ranks 0\u20132 Zero gradients  x3, last 20:26:42",
         f"20:26:45.000 ERROR            {long}",
         "20:26:46.000 INFO             fine",
     ]
-    assert ask("logs", "printed", "--level", "error").out.splitlines() == outcome.out.splitlines()[1:2]
+    assert ask("logs", "printed", "--level", "error").out.splitlines() == [
+        "2026-05-28 UTC",
+        outcome.out.splitlines()[2],
+    ]
     entries = [json.loads(row) for row in ask("logs", "printed", "--rank", "1", "--json").out.splitlines()]
     assert [(entry["message"], entry["count"]) for entry in entries] == [("Zero gradients", 1)]
 
@@ -153,6 +174,7 @@ def test_logs_follow_what_comes(elasticsearch_url, write, late_s, look):
     deadline = threading.Timer(60, process.kill)
     deadline.start()
     try:
+        assert process.stdout.readline() == "2026-05-28 UTC\n"
         assert process.stdout.readline().endswith("old\n")
         write([line("followed", 4_001, "new"), line("followed", 4_002, "newer")])
         assert process.stdout.readline().endswith("new\n")

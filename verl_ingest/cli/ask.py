@@ -9,6 +9,7 @@ from typing import Annotated
 
 import orjson
 import typer
+from rich.text import Text
 
 from verl_ingest.catalog import metrics
 from verl_ingest.cli import terminal
@@ -22,6 +23,7 @@ from verl_ingest.show import runs as show_runs
 from verl_ingest.show import step as show_step
 
 MOST_RANK = 2**31 - 1
+LINE = 400  # characters of a line in a terminal
 POLL_S = 2.0
 LATE_MS = 60_000  # lines that come in so late are followed at once,
 LATEST_MS = 3_600_000  # lines that come in so late at every 30th look
@@ -45,12 +47,15 @@ def list_runs(
     """
     catalogue = metrics.load()
     with _store(context) as store:
-        found = runs.newest(store, catalogue=catalogue, now=_now(), most=most)
+        found = runs.newest(store, catalogue=catalogue, now=_now(), most=most + 1)
     if as_json:
-        _print_json([run.entry() for run in found])
+        _print_json([run.entry() for run in found[:most]])
+    elif found:
+        terminal.show(show_runs.render(found[:most], catalogue, width=terminal.console().width))
     else:
-        console = terminal.console()
-        console.print(show_runs.render(found, catalogue, width=console.width))
+        typer.echo(names.NO_RUNS)
+    if len(found) > most:
+        typer.echo(f"There are more runs; --limit {5 * most} shows up to so many.", err=True)
 
 
 @app.command("step", context_settings={"ignore_unknown_options": True})
@@ -83,8 +88,7 @@ def show_one_step(
     if as_json:
         _print_json(found.body)
     else:
-        console = terminal.console()
-        console.print(show_step.render(found, catalogue, width=console.width, rank=rank))
+        terminal.show(show_step.render(found, catalogue, width=terminal.console().width, rank=rank))
 
 
 @app.command("share")
@@ -108,7 +112,7 @@ def tell_share(
     if as_json:
         _print_json(answer.entry())
     else:
-        terminal.console().print(answer.sentence(), soft_wrap=True)
+        terminal.show(Text(answer.sentence()))
 
 
 @app.command("logs")
@@ -125,7 +129,7 @@ def show_logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with lines as they come, up to 1 h late.")
     ] = False,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line and nothing else.")] = False,
 ) -> None:
     """Show log lines of a run.
 
@@ -138,16 +142,18 @@ def show_logs(
             run_id = run.run_id
             wanted = search.wanted(run, text=grep, rank=rank, level=level, steps=steps_, around=window)
             found = search.search(run, wanted)
-        _print_lines(found, as_json)
+        day = _print_lines(found, as_json)
         if follow:
-            _follow(store, run_id, wanted, found, as_json)
+            _follow(store, run_id, wanted, found, as_json, day)
         elif not found:
             typer.echo(f"No line of run {run_id} matches.", err=True)
             raise typer.Exit(1)
 
 
-def _follow(store: ElasticStore, run_id: str, wanted: Lines, found: list[Document], as_json: bool) -> None:
-    """Print new lines until interrupted; `found` are those that were printed already."""
+def _follow(
+    store: ElasticStore, run_id: str, wanted: Lines, found: list[Document], as_json: bool, day: str | None
+) -> None:
+    """Print new lines until interrupted; `found` are those that were printed already, under `day` at last."""
     newest = max(map(milliseconds, found), default=_now())
     seen = {document["event_id"]: milliseconds(document) for document in found}
     for poll in itertools.count(1):
@@ -155,21 +161,25 @@ def _follow(store: ElasticStore, run_id: str, wanted: Lines, found: list[Documen
         since = newest - (LATE_MS if poll % POLLS_PER_LATEST else LATEST_MS)
         with store.open(run_id) as run:
             recent = search.search(run, replace(wanted, since=max(since, wanted.since or since), until=None))
-        _print_lines([document for document in recent if document["event_id"] not in seen], as_json)
+        day = _print_lines([document for document in recent if document["event_id"] not in seen], as_json, day)
         seen |= {document["event_id"]: milliseconds(document) for document in recent}
         newest = max(seen.values(), default=newest)
         seen = {name: at for name, at in seen.items() if at >= newest - LATEST_MS}
 
 
-def _print_lines(documents: list[Document], as_json: bool) -> None:
-    folded = [line.entry() for line in lines.fold(documents)]
-    if as_json:
-        for line in folded:
+def _print_lines(documents: list[Document], as_json: bool, day: str | None = None) -> str | None:
+    """Print lines, each day under its heading unless that is `day`; return the last day."""
+    console = terminal.console()
+    most = LINE if console.is_terminal else None
+    for line in (line.entry() for line in lines.fold(documents)):
+        if as_json:
             _print_json(line)
-    else:
-        console = terminal.console()
-        for line in folded:
-            console.print(show_lines.render(line), soft_wrap=True)
+            continue
+        if show_lines.day(line) != day:
+            day = show_lines.day(line)
+            console.print(day, style="bold")
+        console.print(show_lines.render(line, most=most), soft_wrap=True)
+    return day
 
 
 @contextmanager

@@ -1,11 +1,24 @@
-"""The console that commands print to."""
+"""What commands print to: a terminal, or a pipe, which gets lines that are whole and end with what they say."""
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 WIDEST = 100
+ENDLESS = 100_000
 
 
 def console() -> Console:
-    """Return a console of the terminal's width, at most 100 columns; a pipe gets 100."""
+    """Return a console of the terminal's width, at most 100 columns; a pipe has no width."""
     found = Console(highlight=False)
-    return Console(highlight=False, width=min(found.width, WIDEST) if found.is_terminal else WIDEST)
+    return Console(highlight=False, width=min(found.width, WIDEST) if found.is_terminal else ENDLESS)
+
+
+def show(renderable: RenderableType) -> None:
+    """Print to the terminal or the pipe."""
+    target = console()
+    if target.is_terminal:
+        target.print(renderable)
+        return
+    with target.capture() as captured:
+        target.print(renderable)
+    for line in captured.get().rstrip("\n").split("\n"):
+        print(line.rstrip())

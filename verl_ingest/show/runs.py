@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -9,7 +11,7 @@ from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context.runs import Run
 from verl_ingest.context.words import DASH, duration, number
 
-WIDE = 80
+GAP = 1
 STATES = {"running": "green", "stalled": "yellow", "crashed": "red", "finished": "dim", "ended": "dim"}
 HEADINGS = {
     "kl_ref": "KL",
@@ -20,26 +22,39 @@ HEADINGS = {
 }
 
 
-def render(runs: Sequence[Run], catalogue: Catalogue, *, width: int) -> Table:
-    """Return one row a run, with the golden six of its newest step where `width` columns have room for them."""
-    golden = catalogue.golden if width >= WIDE else ()
-    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("run", overflow="fold", min_width=12)
-    table.add_column("state", no_wrap=True)
-    for heading in ("step", "to go", "last record"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for metric in golden:
-        table.add_column(HEADINGS.get(metric.name, metric.name), justify="right", overflow="fold")
-    for run in runs:
-        table.add_row(
-            Text(run.row.run_id),
-            Text(run.state, style=STATES[run.state]),
-            _step(run),
-            DASH if run.eta_s is None else duration(run.eta_s),
-            f"{' '.join(duration(run.age_s).split()[:2])} ago",
-            *(number(run.golden.get(metric.name)) for metric in golden),
-        )
-    return table
+def render(runs: Sequence[Run], catalogue: Catalogue, *, width: int) -> Group:
+    """Return one row a run, with those of the golden six of its newest step that `width` columns have room for."""
+    columns = [
+        ("run", [run.row.run_id for run in runs]),
+        ("state", [run.state for run in runs]),
+        ("step", [_step(run) for run in runs]),
+        ("to go", [DASH if run.eta_s is None else duration(run.eta_s) for run in runs]),
+        ("last record", [f"{' '.join(duration(run.age_s).split()[:2])} ago" for run in runs]),
+    ]
+    left_out: list[str] = []
+    room = width - sum(map(_width, columns))
+    for metric in catalogue.golden:
+        heading = HEADINGS.get(metric.name, metric.name)
+        column = heading, [number(run.golden.get(metric.name)) for run in runs]
+        room -= _width(column)
+        if room >= 0:
+            columns.append(column)
+        else:
+            left_out.append(heading)
+    table = Table(box=None, header_style="bold", padding=(0, GAP, 0, 0), pad_edge=False)
+    for heading, _ in columns:
+        name = heading == "run"
+        justify = "left" if name or heading == "state" else "right"
+        table.add_column(heading, justify=justify, no_wrap=not name, overflow="fold", min_width=12 if name else None)
+    for name, state, *cells in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(Text(name), Text(state, style=STATES[state]), *cells)
+    note = Text(f"left out: {', '.join(left_out)} (--json has all)", style="dim")
+    return Group(table, note) if left_out else Group(table)
+
+
+def _width(column: tuple[str, Sequence[str]]) -> int:
+    heading, cells = column
+    return max(map(cell_len, (heading, *cells))) + GAP
 
 
 def _step(run: Run) -> str:
