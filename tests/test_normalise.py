@@ -295,3 +295,44 @@ def test_the_loader_writes_every_field_of_the_catalogue() -> None:
     written = set(re.findall(r'"([a-z_.]+)",', text)) | {"@timestamp", "event_id"}
     elsewhere = {field.name for field in fields.load().fields if field.type == "alias" or field.name[:8] == "anomaly."}
     assert {field.name for field in fields.load().fields} - elsewhere - written == set()
+
+
+def forwarded(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of a record that a process sent, as Fluent Bit calls for it."""
+    runtime = NORMALISER._lua
+
+    def to_lua(value: Any) -> Any:
+        if isinstance(value, dict):
+            return runtime.table_from({key.encode(): to_lua(item) for key, item in value.items()})
+        if isinstance(value, list):
+            return runtime.table_from([to_lua(item) for item in value])
+        return value.encode() if isinstance(value, str) else value
+
+    def to_python(value: Any) -> Any:
+        if not hasattr(value, "items"):
+            return value.decode() if isinstance(value, bytes) else value
+        items = {key.decode() if isinstance(key, bytes) else key: to_python(item) for key, item in value.items()}
+        return [items[key] for key in sorted(items)] if 1 in items else items
+
+    moment = to_lua({"sec": 1_772_380_800, "nsec": 5})
+    code, time, document = runtime.globals().normalize(b"verl.records", moment, to_lua(record))
+    assert (code, time[b"sec"]) == (1, 1_772_380_800)
+    return to_python(document)
+
+
+sendable = st.recursive(
+    st.booleans() | st.floats() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(keys, sendable, max_size=6))
+@example({"log": "text", "path": "/a", "loss": 1.0})
+@example({"log": {"a": 1}, "path": "/a", "offset": 3})
+def test_any_record_that_is_sent_becomes_a_document_of_the_catalogue(record: dict[str, Any]) -> None:
+    record.pop("timestamp_ns", None)
+    document = forwarded(record)
+    assert fields.problems(document) == []
+    assert "normalizer_error" not in document.get("flags", [])
+    assert forwarded(record) == document

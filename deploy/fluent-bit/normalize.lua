@@ -168,7 +168,7 @@ end
 -- Fluent Bit's way in (filter lua, time_as_table on): the raw line with its path and offset, or a record as it was sent.
 function normalize(tag, timestamp, record)
   local doc, seconds, nanos
-  if record.log and record.path then
+  if type(record.log) == "string" and type(record.path) == "string" and type(record.offset) == "number" then
     local file, line = open(record.path), record.log
     if line:byte(-1) == 13 then line = line:sub(1, -2) end
     doc, seconds, nanos = read_line(file, line, record.offset, timestamp.sec)

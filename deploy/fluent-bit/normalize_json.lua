@@ -250,6 +250,10 @@ function json.read(s, learned)
   return object
 end
 
+function json.array(items)
+  return setmetatable(items, ARRAY)
+end
+
 function json.is_array(value)
   return getmetatable(value) == ARRAY
 end
