@@ -95,7 +95,8 @@ def test_a_server_that_is_down_is_one_sentence(ask, monkeypatch):
     assert outcome.err.startswith("error: Elasticsearch at http://127.0.0.1:9 can't be reached")
 
 
-def test_runs_lists_runs(ask, demo):
+def test_runs_lists_runs(ask, demo, write):
+    write([record("another", 1, step=1, metrics={"loss": 1.0})])
     assert any(row.split()[:3] == [demo, "ended", "240"] for row in ask("runs").out.splitlines())
     entries = json.loads(ask("runs", "--json", "--limit", "1000").out)
     assert [entry["state"] for entry in entries if entry["run_id"] == demo] == ["ended"]

@@ -7,17 +7,18 @@ ENDLESS = 100_000
 
 
 def console() -> Console:
-    """Return a console of the terminal's width, at most 100 columns; a pipe has no width."""
+    """Return a console of the terminal's width, at most 100 columns; a pipe gets 100."""
     found = Console(highlight=False)
-    return Console(highlight=False, width=min(found.width, WIDEST) if found.is_terminal else ENDLESS)
+    return Console(highlight=False, width=min(found.width, WIDEST) if found.is_terminal else WIDEST)
 
 
 def show(renderable: RenderableType) -> None:
-    """Print to the terminal or the pipe."""
+    """Print to the terminal; to a pipe without wrapping and without spaces at the end of lines."""
     target = console()
     if target.is_terminal:
         target.print(renderable)
         return
+    target.width = ENDLESS
     with target.capture() as captured:
         target.print(renderable)
     for line in captured.get().rstrip("\n").split("\n"):
