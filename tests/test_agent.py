@@ -9,7 +9,6 @@ from elasticsearch import Elasticsearch
 from fluent.sender import EventTime, FluentSender
 
 from tests import fluentbit, golden_agent
-from tests.demo_store import templated  # noqa: F401 (a fixture)
 from tests.waiting import wait_for
 from verl_ingest.demo import logs
 from verl_ingest.load import files, pipeline

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.demo_store import templated  # noqa: F401 (a fixture)
 from verl_ingest.errors import StoreError
 from verl_ingest.index import apply
 from verl_ingest.index.mappings import Template, signed
@@ -19,7 +18,7 @@ OPERATORS = {"template": {"settings": {"index": {"number_of_shards": "3"}}}}
 
 
 @pytest.fixture
-def server(templated: Elasticsearch) -> Iterator[Elasticsearch]:  # noqa: F811 (the fixture)
+def server(templated: Elasticsearch) -> Iterator[Elasticsearch]:
     """A server without any template of the kit; it has them all again after the test."""
     if templated.cluster.exists_component_template(name="verl@custom"):
         pytest.skip("the server has a verl@custom of its own, which these tests would remove")

@@ -12,8 +12,6 @@ from tests.documents import line, record, sample
 from verl_ingest import cli
 from verl_ingest.query import elastic
 
-pytest_plugins = ["tests.demo_store"]
-
 
 @dataclass(frozen=True)
 class Outcome:

@@ -5,8 +5,6 @@ from verl_ingest.context import attempts
 from verl_ingest.context.attempts import Attempt
 from verl_ingest.query.store import Launch, Segment
 
-pytest_plugins = ["tests.demo_store"]
-
 
 def launch(pid: int | None, steps: tuple[int, int], times: tuple[int, int], attempt: str | None = None) -> Launch:
     return Launch(attempt, "node-1", pid, *steps, *times)

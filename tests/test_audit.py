@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import verl_ingest
 from tests import fluentbit
-from tests.demo_store import templated  # noqa: F401 (a fixture)
 from tests.waiting import wait_for
 from verl_ingest.audit import entries, pipeline, store
 from verl_ingest.audit.balance import Report

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import verl_ingest
-from tests.demo_store import templated  # noqa: F401 (a fixture)
 from verl_ingest import cli, render, settings
 
 COMMANDS = ["apply", "load", "audit", "runs", "step", "share", "logs", "render", "check"]
@@ -94,7 +93,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path):
 # apply
 
 
-def test_apply_says_how_each_template_stands(templated, elasticsearch_url: str, tmp_path: Path):  # noqa: F811
+def test_apply_says_how_each_template_stands(templated, elasticsearch_url: str, tmp_path: Path):
     first, second = (run("apply", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url) for _ in range(2))
     assert first.returncode == 0
     assert second.stdout.splitlines() == [
@@ -104,7 +103,7 @@ def test_apply_says_how_each_template_stands(templated, elasticsearch_url: str, 
     ]
 
 
-def test_apply_dry_run_shows_the_diff_and_writes_nothing(templated, elasticsearch_url: str, tmp_path: Path):  # noqa: F811
+def test_apply_dry_run_shows_the_diff_and_writes_nothing(templated, elasticsearch_url: str, tmp_path: Path):
     many = {"ELASTICSEARCH_URL": elasticsearch_url, "VERL_INGEST_EXPECTED_DOCUMENTS_PER_DAY": "1000000000"}
     run("apply", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)
     for _ in range(2):
@@ -115,7 +114,7 @@ def test_apply_dry_run_shows_the_diff_and_writes_nothing(templated, elasticsearc
         assert done.stdout.endswith("Dry run: nothing was written.\n")
 
 
-def test_apply_refuses_to_replace_the_work_of_others(templated, elasticsearch_url: str, tmp_path: Path):  # noqa: F811
+def test_apply_refuses_to_replace_the_work_of_others(templated, elasticsearch_url: str, tmp_path: Path):
     templated.indices.put_index_template(name="verl-samples", index_patterns=["verl-samples-*"], priority=201)
     try:
         for option in ([], ["--dry-run"]):

@@ -13,7 +13,6 @@ from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
 from elasticsearch import ApiError, Elasticsearch, helpers
 
 from tests.conftest import ES_URL, ES_VERSION
-from tests.demo_store import templated  # noqa: F401 (a fixture)
 from verl_ingest.errors import KitError, SettingsError, StoreError
 from verl_ingest.index import client
 from verl_ingest.local import elasticsearch as local
@@ -51,7 +50,7 @@ def error_of(url: str, request: Callable[[Elasticsearch], Any] = nodes, **settin
 
 
 @pytest.mark.server
-def test_bulk_several_searches_and_refusals_speak_the_same_json(templated, elasticsearch_url: str):  # noqa: F811
+def test_bulk_several_searches_and_refusals_speak_the_same_json(templated, elasticsearch_url: str):
     settings = Settings(elasticsearch_url=elasticsearch_url)
     sent = {"@timestamp": "2026-05-28T20:26:40.000000001Z", "extra": {"名": "a\u2028\\"}, "value": 1e-300}
     no_date = {"query": {"range": {"@timestamp": {"gte": "no date"}}}}

@@ -7,8 +7,6 @@ from verl_ingest.catalog import metrics
 from verl_ingest.context import attempts, step
 from verl_ingest.context.dates import settled
 
-pytest_plugins = ["tests.demo_store"]
-
 FILE_TIME = 100_000.0  # when the files were read, long after the run
 
 

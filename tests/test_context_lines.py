@@ -4,8 +4,6 @@ from tests.documents import line, record
 from verl_ingest.context import lines, search, words
 from verl_ingest.errors import InputError, NotFound
 
-pytest_plugins = ["tests.demo_store"]
-
 
 def test_equal_lines_fold_wherever_they_stand():
     folds = lines.fold(

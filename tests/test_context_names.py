@@ -5,8 +5,6 @@ from verl_ingest.catalog import metrics
 from verl_ingest.context import names, onset
 from verl_ingest.errors import InputError, NotFound
 
-pytest_plugins = ["tests.demo_store"]
-
 CATALOGUE = metrics.load()
 
 

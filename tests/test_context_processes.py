@@ -4,8 +4,6 @@ from tests.documents import line, record
 from verl_ingest.context import lines, processes, search
 from verl_ingest.query.store import Process
 
-pytest_plugins = ["tests.demo_store"]
-
 REMOTE = "ray::TaskRunner.run() (pid=9, ip=192.0.2.2)\nray::WorkerDict.update() (pid=103, ip=192.0.2.3, actor_id=ab)"
 
 

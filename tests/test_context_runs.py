@@ -6,8 +6,6 @@ from verl_ingest.context import runs, setup
 from verl_ingest.context.setup import Setup
 from verl_ingest.query.store import Mark, RunRow
 
-pytest_plugins = ["tests.demo_store"]
-
 MINUTE, DAY = 60_000, 86_400_000
 LAST = Mark(START + 990_000, dated=True, step=100)
 

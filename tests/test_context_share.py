@@ -6,8 +6,6 @@ from verl_ingest.context import share
 from verl_ingest.errors import InputError, NotFound
 from verl_ingest.query.store import Condition
 
-pytest_plugins = ["tests.demo_store"]
-
 CATALOGUE = metrics.load()
 
 

@@ -9,8 +9,6 @@ from verl_ingest.errors import NotFound
 from verl_ingest.query.store import Key
 from verl_ingest.query.times import iso, milliseconds
 
-pytest_plugins = ["tests.demo_store"]
-
 LONG_AFTER = START + 10 * 365 * 86_400_000
 CATALOGUE = metrics.load()
 

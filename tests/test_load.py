@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from elasticsearch import ApiError, Elasticsearch
 
-from tests.demo_store import templated  # noqa: F401 (a fixture)
 from verl_ingest.errors import InputError, KitError
 from verl_ingest.load import files, pipeline, reader, shipper
 from verl_ingest.load.files import LogFile

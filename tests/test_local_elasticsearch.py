@@ -123,7 +123,7 @@ def test_a_started_server_stays_until_it_is_stopped(temporary, monkeypatch, tmp_
         assert "stop it before 9.9.9 starts" in other.stderr
     finally:
         stopped = command("stop")
-    assert (stopped.returncode, stopped.stdout) == (0, started.stdout)
+    assert (stopped.returncode, stopped.stdout) == (0, f"{started.stdout.strip()} is stopped.\n")
     assert refuses_connections(started.stdout.strip())
     assert command("stop").returncode == 0
 

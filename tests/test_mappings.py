@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from elasticsearch import BadRequestError, Elasticsearch
 
-from tests.demo_store import templated  # noqa: F401 (a fixture)
 from verl_ingest.catalog import fields, metrics
 from verl_ingest.index import mappings
 
@@ -131,7 +130,7 @@ Put = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
-def server(templated: Elasticsearch) -> Iterator[Elasticsearch]:  # noqa: F811 (the fixture)
+def server(templated: Elasticsearch) -> Iterator[Elasticsearch]:
     yield templated
     templated.options(ignore_status=404).indices.delete(index=f"{INDEX},{SAMPLES_INDEX}", ignore_unavailable=True)
 

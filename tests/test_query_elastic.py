@@ -7,8 +7,6 @@ from verl_ingest.query import elastic
 from verl_ingest.query.store import Condition, Key, Lines, Mark, Moment, Segment
 from verl_ingest.query.times import milliseconds
 
-pytest_plugins = ["tests.demo_store"]
-
 HOSTILE = r"r'17 #a!b/中|\"*?"
 DAY = 86_400
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.demo_store import templated  # noqa: F401 (a fixture)
 from verl_ingest.cli import app
 from verl_ingest.demo import logs
 

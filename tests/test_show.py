@@ -13,8 +13,6 @@ from verl_ingest.show import lines as show_lines
 from verl_ingest.show import runs as show_runs
 from verl_ingest.show import step as show_step
 
-pytest_plugins = ["tests.demo_store"]
-
 CATALOGUE = metrics.load()
 HOSTILE = "[red]r[/red] [link=x] 'a' \\"
 
