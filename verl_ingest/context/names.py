@@ -69,7 +69,8 @@ def find_step(run: RunReader, text: str, *, catalogue: Catalogue, now: int, wind
             raise NotFound(f"Run '{run.run_id}' has no records with a step.")
         return step
     raise InputError(
-        f"'{text}' is not a step; write a number, last, -2 (from the end), first-bad, or a time such as 2026-03-01T16:26."
+        f"'{text}' is not a step; write a number, last, -2 (from the end), first-bad, "
+        "or a time such as 2026-03-01T16:26."
     )
 
 
