@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -13,16 +12,11 @@ from typing import Any
 from tests.waiting import wait_for
 from verl_ingest import render
 from verl_ingest.edge import folder as agent_folder
+from verl_ingest.edge.trial import free_port
 from verl_ingest.settings import Paths, Settings
 
 START_S, STOP_S = 20, 40
 MISSING = "no Fluent Bit: set FLUENT_BIT_BIN to its path, or put fluent-bit on the PATH"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def settings_for(runs: Path, state: Path, *, url: str = "http://127.0.0.1:9", **other: Any) -> Settings:

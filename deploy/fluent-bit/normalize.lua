@@ -80,7 +80,7 @@ local function to_document(file, line, offset, now)
   if cut then document.flag("truncated", "line") end
   local clean, repaired = text.utf8(cut and text.cut(line, LINE_BYTES - 2) or line)
   if repaired then document.flag("bad_utf8") end
-  if clean:sub(1, 3) == "\239\187\191" then -- a byte order mark
+  if clean:byte(1) == 239 and clean:sub(1, 3) == "\239\187\191" then -- a byte order mark
     clean = clean:sub(4)
     document.flag("control_characters")
   end

@@ -37,18 +37,8 @@ def context(settings: Settings) -> dict[str, Any]:
         "line_bytes": LINE_BYTES,
         "inputs": _inputs(settings),
         "outputs": [
-            {
-                "alias": "records",
-                "match": RECORDS,
-                "prefix": RECORDS_PREFIX.removesuffix("-"),
-                "buffer": settings.agent.buffer_limit,
-            },
-            {
-                "alias": "samples",
-                "match": SAMPLES,
-                "prefix": SAMPLES_PREFIX.removesuffix("-"),
-                "buffer": settings.agent.buffer_limit,
-            },
+            {"alias": alias, "match": tag, "prefix": prefix.removesuffix("-"), "buffer": settings.agent.buffer_limit}
+            for alias, tag, prefix in (("records", RECORDS, RECORDS_PREFIX), ("samples", SAMPLES, SAMPLES_PREFIX))
         ],
         "server": {"host": url.hostname, "port": url.port or (443 if tls else 80), "path": url.path, "tls": tls},
     }

@@ -56,7 +56,7 @@ def run(binary: str, settings: Settings, place: Path) -> Trial:
 
 def _until_the_end(config: dict[str, Any], place: Path) -> dict[str, Any]:
     config.pop("env", None)  # a secret is not needed, and may not be there yet
-    config["service"] |= {"grace": 5, "http_port": _free_port(), "storage.path": str(place / "storage")}
+    config["service"] |= {"grace": 5, "http_port": free_port(), "storage.path": str(place / "storage")}
     inputs = config["pipeline"]["inputs"]
     config["pipeline"]["inputs"] = [
         each | {"exit_on_eof": True, "db": str(place / f"{each['alias']}.db")} for each in inputs if "db" in each
@@ -88,7 +88,8 @@ def _document(line: bytes) -> tuple[str, dict[str, Any]]:
     return document["event_id"], document
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback address that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -1,6 +1,7 @@
 """The settings that the normaliser needs, as the Lua table deploy/fluent-bit/settings.lua."""
 
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -34,6 +35,7 @@ def node_paths(settings: Settings) -> list[str]:
     return [path for family in settings.node_scope for path in getattr(settings.paths, family)]
 
 
+@cache  # thousands of look-ups, and every thread's normaliser asks for the same zone
 def utc_offsets(zone: str) -> list[list[int]]:
     """Return [local seconds since 1970 from which it holds, offset in seconds] for each change of a zone, ascending.
 
