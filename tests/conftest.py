@@ -8,7 +8,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests import fluentbit
-from tests.demo_store import demo, demo_logs, demo_with_console, store, templated, write  # noqa: F401 (fixtures)
+from tests.demo_store import context_of, demo, demo_logs, demo_with_console, store, templated, write  # noqa: F401 (fixtures)
 from verl_ingest.edge import trial
 from verl_ingest.local import distribution
 from verl_ingest.local import elasticsearch as local_elasticsearch

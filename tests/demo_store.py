@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from elasticsearch import Elasticsearch, helpers
 
-from tests.documents import Document, index_of
+from tests.documents import START, Document, index_of
 from verl_ingest.catalog import fields, metrics
+from verl_ingest.context import step
 from verl_ingest.demo import logs
 from verl_ingest.index import mappings
 from verl_ingest.load import files, pipeline
@@ -15,6 +16,7 @@ from verl_ingest.normalise.lua import Normaliser
 from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.settings import Settings
 
+LONG_AFTER = START + 10 * 365 * 86_400_000  # ms: every run is over
 DEMO = "ask-demo"
 
 
@@ -76,3 +78,12 @@ def write(templated: Elasticsearch) -> Iterator[Callable[[Iterable[Document]], N
     yield write_all
     actions = [{"_op_type": "delete", "_index": index, "_id": name} for index, name in written]
     helpers.bulk(templated, actions, raise_on_error=False, refresh=True)
+
+
+@pytest.fixture
+def context_of(store):
+    def assemble(run_id: str, number: int, *, now: int = LONG_AFTER, window: int = 50) -> step.StepContext:
+        with store.open(run_id) as run:
+            return step.assemble(run, number, catalogue=metrics.load(), now=now, window=window)
+
+    return assemble

@@ -43,3 +43,8 @@ def sample(run: str, at_s: float, step: int, score: float | None, **fields: Any)
     """Make a document of kind sample; fields go without their prefix."""
     own = {f"sample.{name}": value for name, value in {"split": "train", "score": score, **fields}.items()}
     return record(run, at_s, kind="sample", stage="rollout", step=step, **own)
+
+
+def metric_of(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return one metric of a step's context."""
+    return next(metric for metric in body["metrics"] if metric["name"] == name)
