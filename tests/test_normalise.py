@@ -158,11 +158,18 @@ def test_any_object_becomes_a_document_of_the_catalogue(line: dict[str, Any], as
     assert document["kind"] != "unparsed"
 
 
+# Keys that are fields of their own, whatever they hold.
+FIELD_KEYS = {
+    *("step", "global_step", "rank", "stage", "hostname", "pid", "attempt", "gpu.index", "gpu.uuid", "run_id"),
+    *("n", "count", "metric_name", "value", "event"),
+    *("timestamp_ns", "timestamp", "ts", "time", "@timestamp"),
+}
 names = st.text(min_size=1, max_size=20, alphabet=st.characters(exclude_categories=["C", "Z"])).filter(
-    lambda name: name not in {"step", "rank", "n", "value", "pid", "global_step", "count", "ts", "time", "timestamp"}
+    lambda name: name not in FIELD_KEYS
 )
 
 
+@example({"level": 3.0, "logger": 1e300, "message": 2.5, "msg": 4, "data": 5, "extra": 6})
 @example({"a": 1.7976931348623155e308, "b": -1.797693134862315e308, "c": 5e-324, "d": -0.0})
 @given(st.dictionaries(names, st.floats() | st.integers(-(2**70), 2**70), min_size=1, max_size=40))
 def test_every_number_is_a_metric_under_its_own_name(line: dict[str, float]) -> None:

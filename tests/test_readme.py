@@ -72,4 +72,4 @@ def ask(url: str, folder: Path, *command: str) -> str:
 
 def without_age(text: str) -> str:
     """Return the text without how old the run is, and without spaces at the ends of lines."""
-    return re.sub(r"\d+ d \d+ h old", "N d old", re.sub(r" +$", "", text, flags=re.MULTILINE)).strip()
+    return re.sub(r"\d+ d( \d+ h)? old", "N d old", re.sub(r" +$", "", text, flags=re.MULTILINE)).strip()

@@ -44,6 +44,17 @@ local function take_keyword(field)
   return function(key, item) document.keyword(field, key, item) end
 end
 
+-- A number under such a key is a metric like any other.
+local function take_word(field, change)
+  return function(key, item)
+    if type(item) == "number" then
+      other(key, item)
+    else
+      document.keyword(field, key, change and type(item) == "string" and change(item) or item)
+    end
+  end
+end
+
 local function take_integer(field, invalid)
   return function(key, item) document.integer(field, key, item, invalid) end
 end
@@ -82,13 +93,11 @@ local TAKE = {
     if type(item) == "string" then document.kind("event") end
   end,
   message = take_message, msg = take_message,
-  logger = take_keyword("log.logger"),
+  logger = take_word("log.logger"),
   run_id = function(key, item)
     if not document.offer_run(item) then document.extra(key, item) end
   end,
-  level = function(key, item)
-    document.keyword("log.level", key, type(item) == "string" and string.lower(item) or item)
-  end,
+  level = take_word("log.level", string.lower),
 }
 for _, key in ipairs(TIME_KEYS) do TAKE[key] = take_time end
 
