@@ -56,7 +56,7 @@ def running(
     `roles` are role bodies by name; port 0 takes a free one. Raises KitError when there is no Maven, JDK or network,
     when the port is taken, and when the server does not answer within `ready_seconds`.
     """
-    plan = _plan(version, users=users, roles=roles or {}, port=port, heap_mb=heap_mb, ready_seconds=ready_seconds)
+    plan = plan_for(version, users=users, roles=roles or {}, port=port, heap_mb=heap_mb, ready_seconds=ready_seconds)
     supervisor = _supervise(replace(plan, parent=os.getpid()))
     try:
         yield _await_server(supervisor)
@@ -72,7 +72,7 @@ def start(version: str = distribution.DEFAULT_VERSION, *, port: int = 0, heap_mb
     """
     server = status()
     if server is None:
-        plan = _plan(version, users=(), roles={}, port=port, heap_mb=heap_mb, ready_seconds=READY_SECONDS)
+        plan = plan_for(version, users=(), roles={}, port=port, heap_mb=heap_mb, ready_seconds=READY_SECONDS)
         return _await_server(_supervise(replace(plan, state=str(_state_file()))))
     if server.version != version:
         raise KitError(f"Elasticsearch {server.version} already runs at {server.url}; stop it before {version} starts.")
@@ -108,9 +108,10 @@ def status() -> Server | None:
     return None
 
 
-def _plan(
+def plan_for(
     version: str, *, users: Sequence[User], roles: Mapping[str, Any], port: int, heap_mb: int, ready_seconds: float
 ) -> Plan:
+    """Return what a supervisor is told to run. Raises KitError without Maven, JDK or network, or on a taken port."""
     java_home = jdk.newest(jdk.installed())
     _check_port(port)
     return Plan(

@@ -49,8 +49,8 @@ def main() -> None:
         signal.signal(number, _leave)
     plan = Plan(**json.load(sys.stdin))
     try:
-        with _state(plan.state) as state, _home(plan) as home, _process(plan, home) as process:
-            address = _wait_until_ready(plan, home, process)
+        with _state(plan.state) as state, home_of(plan) as home, _process(plan, home) as process:
+            address = wait_until_ready(plan, home, process)
             server = {"url": f"http://{address}", "version": plan.version, "folder": str(home.parent)}
             line = json.dumps({**server, "supervisor": os.getpid()})
             state.write(line)
@@ -92,7 +92,7 @@ def _state(path: str | None) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _home(plan: Plan) -> Iterator[Path]:
+def home_of(plan: Plan) -> Iterator[Path]:
     """Make a private copy of the distribution with its settings; remove it with all data at the end."""
     folder = Path(tempfile.mkdtemp(prefix="verl-ingest-elasticsearch-"))
     try:
@@ -131,7 +131,16 @@ def _unprivileged() -> dict[str, Any]:
 
 @contextmanager
 def _process(plan: Plan, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the server in a process group of its own, and kill that at the end: no data is to be kept."""
+    """Run the server while the block lasts, and kill it at the end: no data is to be kept."""
+    process = launch(plan, home)
+    try:
+        yield process
+    finally:
+        kill_group(process)
+
+
+def launch(plan: Plan, home: Path) -> subprocess.Popen[bytes]:
+    """Start the server in a process group of its own."""
     # Both JVMs would leave files in the system's temp folder when they are killed.
     no_traces = f"-XX:-UsePerfData -Djava.io.tmpdir={home / 'tmp'}"
     environment = {
@@ -142,8 +151,8 @@ def _process(plan: Plan, home: Path) -> Iterator[subprocess.Popen[bytes]]:
         "ES_JAVA_OPTS": f"-Xms{plan.heap_mb}m -Xmx{plan.heap_mb}m {no_traces}",
         "CLI_JAVA_OPTS": no_traces,
     }
-    with _console(home).open("wb") as console:
-        process = subprocess.Popen(
+    with _console(home).open("ab") as console:
+        return subprocess.Popen(
             ["bash", "bin/elasticsearch"],  # Python's unzip loses the execute bit
             cwd=home,
             env=environment,
@@ -153,13 +162,9 @@ def _process(plan: Plan, home: Path) -> Iterator[subprocess.Popen[bytes]]:
             start_new_session=True,
             **_unprivileged(),
         )
-    try:
-        yield process
-    finally:
-        _kill_group(process)
 
 
-def _wait_until_ready(plan: Plan, home: Path, process: subprocess.Popen[bytes]) -> str:
+def wait_until_ready(plan: Plan, home: Path, process: subprocess.Popen[bytes]) -> str:
     """Return host:port as soon as the server answers there."""
     ports = home / "logs" / "http.ports"
     deadline = time.monotonic() + plan.ready_seconds
@@ -199,7 +204,7 @@ def _log_tail(home: Path) -> str:
     return "\n".join([line for line in lines if line.strip() and not line.startswith("\tat ")][-LOG_LINES:])
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill the launcher and the server, and wait until both are gone and write no more."""
     deadline = time.monotonic() + GONE_SECONDS
     try:
