@@ -113,12 +113,22 @@ def records(run_id: str, step: int) -> Body:
     return {"query": _all(of_run(run_id), {"term": {"step": step}}, none=[SAMPLE]), "sort": AS_STORED}
 
 
+def span(run_id: str, step: int) -> Body:
+    """Return the body that tells when a step began and ended."""
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _all(of_run(run_id), {"term": {"step": step}}),
+        "aggs": {**_span(), "dated": {"filter": IS_DATED, "aggs": _span()}},
+    }
+
+
 def samples(run_id: str, segment: Segment, size: int) -> Body:
     """Return the body that finds the samples with the lowest scores."""
     return {
         "size": size,
         "track_total_hits": False,
-        "query": _all(of_run(run_id), SAMPLE, {"exists": {"field": "sample.score"}}, _in_segments([segment])),
+        "query": _all(of_run(run_id), SAMPLE, {"exists": {"field": "sample.score"}}, in_segments([segment])),
         "sort": [{"sample.score": "asc"}, {"@timestamp": "asc"}],
     }
 
@@ -229,7 +239,7 @@ def troubled_steps(run_id: str, segments: Sequence[Segment]) -> Body:
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": _all(of_run(run_id), _in_segments(segments), trouble),
+        "query": _all(of_run(run_id), in_segments(segments), trouble),
         "aggs": {"steps": _per_step(segments, {})},
     }
 
@@ -313,7 +323,7 @@ def _compare(field: str, operator: str, number: float) -> Body:
 
 
 def _over(run_id: str, segments: Sequence[Segment], aggs: Body) -> Body:
-    query = _all(of_run(run_id), METRIC, _in_segments(segments))
+    query = _all(of_run(run_id), METRIC, in_segments(segments))
     return {"size": 0, "track_total_hits": False, "query": query, "aggs": aggs}
 
 
@@ -354,7 +364,8 @@ def _lacks(field: str) -> Body:
     return {"bool": {"must_not": [{"exists": {"field": field}}]}}
 
 
-def _in_segments(segments: Iterable[Segment]) -> Body:
+def in_segments(segments: Iterable[Segment]) -> Body:
+    """Return the filter for what the segments' attempts logged."""
     return _any(
         _all(
             {"range": {"step": {"gte": segment.first, "lte": segment.last}}},

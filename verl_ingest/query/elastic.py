@@ -10,7 +10,7 @@ from elasticsearch import Elasticsearch
 
 from verl_ingest.errors import NotFound, StoreError
 from verl_ingest.index.mappings import ALL_PATTERN, RECORDS_PATTERN, SAMPLES_PATTERN, SAMPLES_PREFIX
-from verl_ingest.query import bodies
+from verl_ingest.query import beside, bodies
 from verl_ingest.query.bodies import Body
 from verl_ingest.query.store import (
     Condition,
@@ -24,6 +24,7 @@ from verl_ingest.query.store import (
     Moment,
     Process,
     RunRow,
+    Scores,
     Segment,
     Share,
     StagePresence,
@@ -148,6 +149,22 @@ class ElasticRun:
         hits = self._search(bodies.samples(self.run_id, segment, size))["hits"]["hits"]
         return [_document(hit) for hit in hits]
 
+    def sample(self, event_id: str) -> Document | None:
+        """Return one sample, None where the run has none of that id."""
+        hits = self._search(beside.sample(self.run_id, event_id))["hits"]["hits"]
+        return _document(hits[0]) if hits else None
+
+    def scores(self, parts: Mapping[str, Sequence[Segment]]) -> dict[str, Scores]:
+        """Return the scores of the samples of each part, in the same bins; {} where no part has samples."""
+        if not self._has_samples:
+            return {}
+        extents = self._search(beside.score_extent(self.run_id, parts))["aggregations"]
+        if not any(part["score"]["count"] for part in extents.values()):
+            return {}
+        low, width = beside.bin_width(extents)
+        counts = self._search(beside.score_counts(self.run_id, parts, low, width))["aggregations"]
+        return {name: beside.scores(extents[name], counts[name], low, width) for name in parts}
+
     def launches(self, stream: Stream) -> list[Launch]:
         """Return the processes that logged a stream, in order of their first record."""
         buckets = _pages(lambda after: self._search(bodies.launches(self.run_id, stream, after)))
@@ -205,6 +222,11 @@ class ElasticRun:
         body = bodies.troubled_steps(self.run_id, segments)
         return [bucket["key"] for bucket in self._search(body)["aggregations"]["steps"]["buckets"]]
 
+    def nonfinite_steps(self, segments: Sequence[Segment]) -> dict[str, list[int]]:
+        """Return the steps in which a metric was not finite on some rank, for each such metric."""
+        buckets = self._search(beside.nonfinite_steps(self.run_id, segments))["aggregations"]["metrics"]["buckets"]
+        return {metric["key"]: [step["key"] for step in metric["steps"]["buckets"]] for metric in buckets}
+
     def lines(self, wanted: Lines) -> list[Document]:
         """Return the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
         return self._documents(bodies.lines(self.run_id, wanted))
@@ -220,6 +242,14 @@ class ElasticRun:
             hits = self._search(bodies.newest_record([*wanted, *dated]))["hits"]["hits"]
             if hits:
                 return hits[0]["sort"][0] // 1_000_000
+        return None
+
+    def span(self, step: int) -> tuple[int, int] | None:
+        """Return the times of the first and last document of a step."""
+        found = self._search(bodies.span(self.run_id, step))["aggregations"]
+        for ends in (found["dated"], found):
+            if ends["first"]["value"] is not None:
+                return int(ends["first"]["value"]), int(ends["last"]["value"])
         return None
 
     def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:

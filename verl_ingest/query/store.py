@@ -151,6 +151,21 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Scores:
+    """The scores of samples: how many, how many of them with an empty response, their mean, and counts in equal bins.
+
+    The bins begin at `low` and are `width` wide.
+    """
+
+    n: int
+    empty: int
+    mean: float | None
+    low: float
+    width: float
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Condition:
     """`NAME OP NUMBER` over the sample score (no names) or over the metrics `names`, which are one by alias."""
 
@@ -174,6 +189,12 @@ class RunReader(Protocol):
     def samples(self, segment: Segment, size: int) -> list[Document]:
         """Return the samples with the lowest scores."""
 
+    def sample(self, event_id: str) -> Document | None:
+        """Return one sample, None where the run has none of that id."""
+
+    def scores(self, parts: Mapping[str, Sequence[Segment]]) -> dict[str, Scores]:
+        """Return the scores of the samples of each part, in the same bins; {} where no part has samples."""
+
     def launches(self, stream: Stream) -> list[Launch]:
         """Return the processes that logged a stream, in order of their first record."""
 
@@ -195,6 +216,9 @@ class RunReader(Protocol):
     def troubled_steps(self, segments: Sequence[Segment]) -> list[int]:
         """Return the steps with a value that is not finite, an error or a traceback, in order."""
 
+    def nonfinite_steps(self, segments: Sequence[Segment]) -> dict[str, list[int]]:
+        """Return the steps in which a metric was not finite on some rank, for each such metric."""
+
     def lines(self, wanted: Lines) -> list[Document]:
         """Return the log, event and unparsed lines and tracebacks that are wanted, in order of time."""
 
@@ -205,6 +229,12 @@ class RunReader(Protocol):
         """Return the time of the run's last record; where lines have times, of the last one that has.
 
         With a condition, of the last one that has a value it speaks of; None where none has.
+        """
+
+    def span(self, step: int) -> tuple[int, int] | None:
+        """Return the times of the first and last document of a step, of those whose line has one where there are any.
+
+        None where the step has no document.
         """
 
     def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:

@@ -1,0 +1,109 @@
+"""What stands beside a step on its page: the charted metrics' levels around it, scores before it, where to go next."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from verl_ingest.catalog.metrics import Catalogue
+from verl_ingest.context import attempts, baseline, onset, pooling, step
+from verl_ingest.context.findings import Finding
+from verl_ingest.context.step import Evidence
+from verl_ingest.query.store import Key, Level, Levels, RunReader, Scores, Segment
+
+MOST_CHARTS = 12
+LOOK = 25  # steps looked through at a time for the next one that is not normal
+FARTHEST = 200
+
+
+@dataclass(frozen=True)
+class Around:
+    """The levels of the charted metrics from `first` to `last`, this step's own besides; golden ones first.
+
+    `nonfinite` are the steps in which a metric was not finite on some rank, `scores` those of the samples `now` and
+    `before`; `previous` and `next` are the neighbours that the run has.
+    """
+
+    first: int
+    last: int
+    levels: Mapping[Key, Levels]
+    nonfinite: Mapping[str, Sequence[int]]
+    scores: Mapping[str, Scores]
+    previous: int | None
+    next: int | None
+
+
+def gather(
+    run: RunReader,
+    evidence: Evidence,
+    findings: Sequence[Finding],
+    *,
+    catalogue: Catalogue,
+    window: int = baseline.WINDOW,
+) -> Around:
+    """Read what the page shows beside what the step's context holds already."""
+    at, known = evidence.step, evidence.known
+    first, last = max(at - window, 0), at + window
+    before = attempts.segments(known, evidence.attempt, first, at - 1)
+    after = attempts.segments(known, len(known), at + 1, last)
+    keys = charted(evidence, findings, catalogue)
+    lost = [key for key in keys if key not in evidence.values]
+    later = run.history(after, [], keys).levels
+    earlier = {**evidence.levels, **run.history(before, [], lost).levels}
+    here = attempts.segments(known, evidence.attempt, at, at) or [Segment(at, at)]
+    return Around(
+        first=first,
+        last=last,
+        levels={key: {**earlier.get(key, {}), **_own(evidence, key), **later.get(key, {})} for key in keys},
+        nonfinite=run.nonfinite_steps([*before, *here, *after]),
+        scores=run.scores({"now": here, "before": before or [Segment(first, at - 1)]}) if evidence.samples else {},
+        previous=next(iter(run.steps(high=at - 1, size=1, newest_first=True)), None),
+        next=next(iter(run.steps(low=at + 1, size=1, newest_first=False)), None),
+    )
+
+
+def charted(evidence: Evidence, findings: Sequence[Finding], catalogue: Catalogue) -> list[Key]:
+    """Return the golden six as this run spells them, then the metrics that the findings name."""
+    candidates = {key: len(values) for key, values in evidence.values.items()} | _lost(evidence)
+    found = [_widest(candidates, metric.names) for metric in catalogue.golden]
+    found += [_widest(candidates, [name]) for finding in findings for name in finding.metrics]
+    return list(dict.fromkeys(filter(None, found)))[:MOST_CHARTS]
+
+
+def find_anomaly(run: RunReader, at: int, *, forward: bool, catalogue: Catalogue, now: int, window: int) -> int | None:
+    """Return the nearest step after (or before) `at` that is not normal, None where the next 200 are."""
+    looked = 0
+    while looked < FARTHEST:
+        bounds = {"low": at + 1} if forward else {"high": at - 1}
+        steps = run.steps(**bounds, size=LOOK, newest_first=not forward)
+        if not steps:
+            return None
+        suspects = onset.suspects(run, sorted(steps), catalogue=catalogue, window=window)
+        for suspect in suspects if forward else reversed(suspects):
+            if step.assemble(run, suspect, catalogue=catalogue, now=now, window=window).findings:
+                return suspect
+        at = steps[-1]
+        looked += len(steps)
+    return None
+
+
+def _widest(candidates: Mapping[Key, int], names: Sequence[str]) -> Key | None:
+    """Return the spelling that the most ranks have, of equal ones the one named first."""
+    here = [key for key in candidates if key.name in names]
+    return min(here, key=lambda key: (-candidates[key], names.index(key.name)), default=None)
+
+
+def _lost(evidence: Evidence) -> dict[Key, int]:
+    """Return the metrics of which no rank had a finite value, on no rank each."""
+    found = (
+        Key(name, document.get("stage"), "rank" in document)
+        for document in evidence.newest
+        for name in document.get("nonfinite", ())
+    )
+    return {key: 0 for key in found if key not in evidence.values}
+
+
+def _own(evidence: Evidence, key: Key) -> Levels:
+    """Return the step's own level of a metric."""
+    if key not in evidence.values:
+        return {}
+    pooled = pooling.pool(evidence.values[key], "none")
+    return {evidence.step: Level(pooled.mean, pooled.low, pooled.high)}
