@@ -65,6 +65,10 @@ def change(section: str, position: int, **values: Any) -> Callable[[dict[str, An
             "service: Fluent Bit has no property flsh; it would be ignored or refused.",
         ),
         (
+            lambda found: found["service"].pop("storage.keep.rejected"),
+            "service: without storage.keep.rejected a start deletes the rejected chunks that earlier ones kept.",
+        ),
+        (
             change("inputs", 0, refresh_intervall="5"),
             "input rank: Fluent Bit has no property refresh_intervall; it would be ignored or refused.",
         ),

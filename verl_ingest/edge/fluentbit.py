@@ -1,5 +1,6 @@
 """Settings -> fluent-bit.yaml. Pure: what varies by cluster is computed here, the text is the template's."""
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from verl_ingest.settings import Settings
 
 TEMPLATE = "fluent-bit.yaml.j2"
 RECORDS, SAMPLES = "verl.records", "verl.samples"  # tags; which of them a file has depends on its family alone
+PREFIXES = {RECORDS: RECORDS_PREFIX, SAMPLES: SAMPLES_PREFIX}  # of the daily indices that a tag's documents go to
 
 _COMMENTS = {
     "rank": "Rank logs.",
@@ -37,11 +39,21 @@ def context(settings: Settings) -> dict[str, Any]:
         "line_bytes": LINE_BYTES,
         "inputs": _inputs(settings),
         "outputs": [
-            {"alias": alias, "match": tag, "prefix": prefix.removesuffix("-"), "buffer": settings.agent.buffer_limit}
-            for alias, tag, prefix in (("records", RECORDS, RECORDS_PREFIX), ("samples", SAMPLES, SAMPLES_PREFIX))
+            {
+                "alias": tag.removeprefix("verl."),
+                "match": tag,
+                "prefix": prefix.removesuffix("-"),
+                "buffer": settings.agent.buffer_limit,
+            }
+            for tag, prefix in PREFIXES.items()
         ],
         "server": {"host": url.hostname, "port": url.port or (443 if tls else 80), "path": url.path, "tls": tls},
     }
+
+
+def rejected_folder(settings: Settings) -> Path:
+    """Return where an agent keeps the chunks that it gave up."""
+    return Path(settings.agent.state, "storage", "rejected")
 
 
 def _inputs(settings: Settings) -> list[dict[str, str]]:

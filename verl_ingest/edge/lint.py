@@ -43,6 +43,7 @@ def problems(config: Mapping[str, Any]) -> list[str]:
     pipeline = config["pipeline"]
     return [
         *_unknown(config.get("service", {}), known["service"], "service"),
+        *_service(config.get("service", {})),
         *(
             problem
             for section, kind in _KINDS.items()
@@ -71,6 +72,11 @@ def _unknown(given: Mapping[str, Any], known: Mapping[str, str], where: str) -> 
     for key in given:
         if key not in known:
             yield f"{where}: Fluent Bit has no property {key}; it would be ignored or refused."
+
+
+def _service(service: Mapping[str, Any]) -> Iterator[str]:
+    if not _is_on(service.get("storage.keep.rejected")):
+        yield "service: without storage.keep.rejected a start deletes the rejected chunks that earlier ones kept."
 
 
 def _inputs(inputs: list[Mapping[str, Any]]) -> Iterator[str]:
