@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 DASH = "\u2013"
+MOST_Z = 99
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -22,6 +23,13 @@ def number(value: float | None, unit: str = "") -> str:
 def sigmas(z: float) -> str:
     """Write the size of a z."""
     return f"{abs(z):.1f} sigma" if abs(z) < 100 else "over 100 sigma"
+
+
+def deviation(z: float | None) -> str:
+    """Write a z with its sign, a dash where there is none."""
+    if z is None:
+        return DASH
+    return f"{z:+.1f}" if abs(z) <= MOST_Z else f"{'>' if z > 0 else '<-'}{MOST_Z}"
 
 
 def counted(count: int, noun: str) -> str:
