@@ -170,3 +170,59 @@ def test_a_context_gets_the_links_of_its_step(context_of, demo):
     times = _discover(links["kibana"])[1]["_g"]["time"]
     assert times == {"from": "2026-03-01T16:25:12.000Z", "to": "2026-03-01T16:27:18.850Z"}
     assert links["grafana"].startswith("https://g.example/g/d/verl-run?from=17723")
+
+
+@pytest.fixture
+def link(ask, monkeypatch):
+    """Run `verl-ingest link` with the addresses of ALL, but those that are named."""
+
+    def run(*words: str, without: tuple[str, ...] = ()):
+        for name in ("service_url", "kibana_url", "grafana_url"):
+            monkeypatch.setenv(f"VERL_INGEST_{name.upper()}", "" if name in without else getattr(ALL, name))
+        return ask("link", *words)
+
+    return run
+
+
+def test_link_prints_what_a_step_has(link, ask, demo):
+    found = json.loads(link(demo, "128", "--rank", "3", "--json").out)
+    assert found == json.loads(ask("step", demo, "128", "--rank", "3", "--json").out)["links"]
+    outcome = link(demo, "128", "--rank", "3")
+    assert outcome.out == "".join(f"{name:8} {address}\n" for name, address in found.items())
+    assert (outcome.code, outcome.err) == (0, "")
+    assert link("@last", "last").code == 0
+
+
+def test_link_of_what_is_not_indexed_says_so(link, demo):
+    outcome = link("tomorrow's run", "7")
+    assert outcome.out.splitlines()[0] == "page     https://kit.example/verl/runs/tomorrow~27s~20run/steps/7"
+    assert "time:%28from:now-30d%2Cto:now%29" in outcome.out
+    recent = "Kibana and Grafana look at now-30d to now.\n"
+    assert (outcome.code, outcome.err) == (
+        0,
+        f"There is no run 'tomorrow's run'; `verl-ingest runs` lists them. {recent}",
+    )
+    assert link(demo, "500").err == f"Run '{demo}' has no step 500 yet. {recent}"
+    assert link("tomorrow", "7", without=("kibana_url", "grafana_url")).err == ""
+
+
+def test_link_names_the_setting_that_is_missing(ask):
+    outcome = ask("link", "a", "1")
+    assert outcome.out.splitlines() == [
+        f"{name:8} none; set {setting} in settings.yml or VERL_INGEST_{setting.upper()}"
+        for name, setting in (("page", "service_url"), ("kibana", "kibana_url"), ("grafana", "grafana_url"))
+    ]
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_link_works_while_the_server_is_down(link, monkeypatch):
+    monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
+    outcome = link("a", "1")
+    assert outcome.code == 0 and outcome.out.startswith("page     https://kit.example/verl/runs/a/steps/1\n")
+    assert outcome.err.startswith("Elasticsearch at http://127.0.0.1:9 can't be reached")
+    assert link("a", "last").code == 1
+
+
+def test_a_step_in_the_terminal_ends_with_its_links(link, ask, demo):
+    found = json.loads(link(demo, "128", "--json").out)
+    assert ask("step", demo, "128").out.splitlines()[-3:] == list(found.values())

@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Annotated
 
-import orjson
 import typer
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from verl_ingest.catalog import metrics
 from verl_ingest.cli import terminal
 from verl_ingest.context import baseline, lines, names, narrow, runs, search, share, step
 from verl_ingest.index import client
+from verl_ingest.links import step as step_links
 from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.query.store import Document, Lines
 from verl_ingest.query.times import milliseconds, parse_duration, parse_time
@@ -49,7 +49,7 @@ def list_runs(
     with _store(context) as store:
         found = runs.newest(store, catalogue=catalogue, now=_now(), most=most + 1)
     if as_json:
-        _print_json([run.entry() for run in found[:most]])
+        terminal.print_json([run.entry() for run in found[:most]])
     elif found:
         terminal.show(show_runs.render(found[:most], catalogue, width=terminal.console().width))
     else:
@@ -85,8 +85,9 @@ def show_one_step(
         found = narrow.to_stage(found, stage)
     if rank is not None:
         found = narrow.to_rank(found, rank)
+    found = step_links.add(found, context.obj, rank=rank)
     if as_json:
-        _print_json(found.body)
+        terminal.print_json(found.body)
     else:
         terminal.show(show_step.render(found, catalogue, width=terminal.console().width, rank=rank))
 
@@ -110,7 +111,7 @@ def tell_share(
     with _store(context) as store, nullcontext() if run_name is None else names.open_run(store, run_name) as run:
         answer = share.ask(store, condition, length=length, until=end, run=run, catalogue=catalogue, now=_now())
     if as_json:
-        _print_json(answer.entry())
+        terminal.print_json(answer.entry())
     else:
         terminal.show(Text(answer.sentence()))
 
@@ -173,7 +174,7 @@ def _print_lines(documents: list[Document], as_json: bool, day: str | None = Non
     most = LINE if console.is_terminal else None
     for line in (line.entry() for line in lines.fold(documents)):
         if as_json:
-            _print_json(line)
+            terminal.print_json(line)
             continue
         if show_lines.day(line) != day:
             day = show_lines.day(line)
@@ -192,7 +193,3 @@ def _store(context: typer.Context) -> Iterator[ElasticStore]:
 
 def _now() -> int:
     return round(time.time() * 1_000)
-
-
-def _print_json(value: object) -> None:
-    typer.echo(orjson.dumps(value))

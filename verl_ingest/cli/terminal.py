@@ -1,5 +1,7 @@
 """What commands print to: a terminal, or a pipe, which gets lines that are whole and end with what they say."""
 
+import orjson
+import typer
 from rich.console import Console, RenderableType
 
 WIDEST = 100
@@ -23,3 +25,8 @@ def show(renderable: RenderableType) -> None:
         target.print(renderable)
     for line in captured.get().rstrip("\n").split("\n"):
         print(line.rstrip())
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value and nothing else."""
+    typer.echo(orjson.dumps(value))

@@ -42,6 +42,7 @@ def render(context: StepContext, catalogue: Catalogue, *, width: int, rank: int 
         _lines(body),
         _samples(body["samples"], width),
         _trust(body),
+        _links(body["links"]),
     ]
     return Group(*_spaced([part for part in parts if part is not None]))
 
@@ -214,6 +215,16 @@ def _trust(body: Mapping[str, Any]) -> Text:
     if body["missing_ranks"]:
         parts.append("missing " + ranks({rank for absent in body["missing_ranks"].values() for rank in absent}))
     return Text(DOT.join(parts), style="dim")
+
+
+def _links(links: Mapping[str, str | None]) -> RenderableType | None:
+    """Show the addresses that there are, cut at the end of the line; the terminal opens them whole."""
+    known = [
+        Text(address, style=f"link {address}", no_wrap=True, overflow="ellipsis")
+        for address in links.values()
+        if address
+    ]
+    return Group(*known) if known else None
 
 
 def _grid(*, header: bool = False) -> Table:
