@@ -1,14 +1,19 @@
-"""The searches of what stands beside a step: its samples' scores and those of the steps before, values not finite."""
+"""The searches of what stands beside a step: its samples, their scores and those before, values not finite."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_ingest.query.bodies import MOST, SAMPLE, Body, in_segments, of_run
+from verl_ingest.query.bodies import AS_STORED, MOST, SAMPLE, Body, in_segments, of_run
 from verl_ingest.query.store import Scores, Segment
 
 BINS = 10
 EMPTY = {"term": {"sample.output_length": 0}}
 SCORE = {"field": "sample.score"}
+SORTS = {
+    "lowest": ("sample.score", "asc"),
+    "highest": ("sample.score", "desc"),
+    "longest": ("sample.output_length", "desc"),
+}
 
 
 def nonfinite_steps(run_id: str, segments: Sequence[Segment]) -> Body:
@@ -20,6 +25,23 @@ def nonfinite_steps(run_id: str, segments: Sequence[Segment]) -> Body:
         "query": {"bool": {"filter": [of_run(run_id), in_segments(segments), {"exists": {"field": "nonfinite"}}]}},
         "aggs": {"metrics": {"terms": {"field": "nonfinite", "size": MOST}, "aggs": steps}},
     }
+
+
+def samples(run_id: str, segment: Segment, size: int, *, order: str) -> Body:
+    """Return the body that finds the samples with the lowest or highest scores, or the longest responses."""
+    field, direction = SORTS[order]
+    return {
+        "size": size,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": [of_run(run_id), SAMPLE, in_segments([segment])]}},
+        "sort": [{field: {"order": direction, "missing": "_last"}}, {"@timestamp": "asc"}],
+    }
+
+
+def prompt(run_id: str, prompt_id: str) -> Body:
+    """Return the body that finds the samples of one prompt."""
+    filters = [of_run(run_id), SAMPLE, {"term": {"sample.prompt_id": prompt_id}}]
+    return {"query": {"bool": {"filter": filters}}, "sort": AS_STORED}
 
 
 def sample(run_id: str, event_id: str) -> Body:

@@ -51,8 +51,8 @@ def run_ids(prefix: str, after: Mapping[str, Any] | None) -> Body:
     return {"size": 0, "query": query, "aggs": {"page": _composite(RUN_IDS, after, {})}}
 
 
-def runs(after: Mapping[str, Any] | None) -> Body:
-    """Return the body of one page of runs, each with its times, newest step and newest error."""
+def runs(after: Mapping[str, Any] | None, run_id: str | None = None) -> Body:
+    """Return the body of one page of runs (or just one), each with its times, newest step and newest error."""
     each = {
         **_span(),
         "dated": {"filter": IS_DATED, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
@@ -60,7 +60,8 @@ def runs(after: Mapping[str, Any] | None) -> Body:
         # metrics before samples: a copied dump file, which has no times, may look newer than all there is
         "step": {"filter": SAYS_STEP, "aggs": {"newest": _newest({"kind": "asc"})}},
     }
-    return {"size": 0, "track_total_hits": False, "aggs": {"page": _composite(RUN_IDS, after, each)}}
+    query = {"match_all": {}} if run_id is None else of_run(run_id)
+    return {"size": 0, "track_total_hits": False, "query": query, "aggs": {"page": _composite(RUN_IDS, after, each)}}
 
 
 def step_ends(run_id: str, step: int, size: int) -> Body:
@@ -120,16 +121,6 @@ def span(run_id: str, step: int) -> Body:
         "track_total_hits": False,
         "query": _all(of_run(run_id), {"term": {"step": step}}),
         "aggs": {**_span(), "dated": {"filter": IS_DATED, "aggs": _span()}},
-    }
-
-
-def samples(run_id: str, segment: Segment, size: int) -> Body:
-    """Return the body that finds the samples with the lowest scores."""
-    return {
-        "size": size,
-        "track_total_hits": False,
-        "query": _all(of_run(run_id), SAMPLE, {"exists": {"field": "sample.score"}}, in_segments([segment])),
-        "sort": [{"sample.score": "asc"}, {"@timestamp": "asc"}],
     }
 
 
@@ -256,6 +247,8 @@ def lines(run_id: str, wanted: Lines) -> Body:
     if wanted.levels is not None:
         traceback = [{"exists": {"field": "error.type"}}] if set(wanted.levels) & set(ERROR_LEVELS) else []
         filters.append({"bool": {"should": [{"terms": {"log.level": list(wanted.levels)}}, *traceback]}})
+    if wanted.event is not None:
+        filters.append({"term": {"event": wanted.event}})
     if wanted.text is not None:
         filters += [_holds(word) for word in re.findall(r"[A-Za-z]{3,}", wanted.text)]
     return {"query": _all(of_run(run_id), LINE_KINDS, *filters), "sort": AS_STORED}

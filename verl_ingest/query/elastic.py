@@ -3,14 +3,14 @@
 import base64
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 from elasticsearch import Elasticsearch
 
 from verl_ingest.errors import NotFound, StoreError
 from verl_ingest.index.mappings import ALL_PATTERN, RECORDS_PATTERN, SAMPLES_PATTERN, SAMPLES_PREFIX
-from verl_ingest.query import beside, bodies
+from verl_ingest.query import answers, beside, bodies
 from verl_ingest.query.bodies import Body
 from verl_ingest.query.store import (
     Condition,
@@ -18,19 +18,15 @@ from verl_ingest.query.store import (
     History,
     Key,
     Launch,
-    Level,
     Lines,
-    Mark,
     Moment,
     Process,
     RunRow,
     Scores,
     Segment,
     Share,
-    StagePresence,
     Stream,
 )
-from verl_ingest.query.times import milliseconds
 
 PACE_STEPS = 51
 PAGE = 10_000  # what a search may return, unless an index is set otherwise
@@ -57,7 +53,9 @@ class ElasticStore:
 
     def runs(self) -> list[RunRow]:
         """Return every run."""
-        return [_run_row(bucket) for bucket in _pages(lambda after: self._search(ALL_PATTERN, bodies.runs(after)))]
+        return [
+            answers.run_row(bucket) for bucket in _pages(lambda after: self._search(ALL_PATTERN, bodies.runs(after)))
+        ]
 
     @contextmanager
     def open(self, run_id: str) -> Iterator["ElasticRun"]:
@@ -80,14 +78,14 @@ class ElasticStore:
         if not moments:
             return []
         asked = [bodies.values(moment.run_id, moment.step, moment.since, names) for moment in moments]
-        answers = [found["aggregations"] for found in _several(self._client, {"index": RECORDS_PATTERN}, asked)]
+        means = [found["aggregations"] for found in _several(self._client, {"index": RECORDS_PATTERN}, asked)]
         return [
             {
                 name: answer[f"w{number}"]["value"]
                 for number, name in enumerate(names)
                 if answer[f"w{number}"]["value"] is not None
             }
-            for answer in answers
+            for answer in means
         ]
 
     def paces(self, newest: Mapping[str, int]) -> dict[str, list[float]]:
@@ -95,8 +93,8 @@ class ElasticStore:
         if not newest:
             return {}
         asked = [bodies.step_ends(run_id, step, PACE_STEPS) for run_id, step in newest.items()]
-        answers = _several(self._client, {"index": RECORDS_PATTERN}, asked)
-        return {run_id: _pace(answer["aggregations"]) for run_id, answer in zip(newest, answers, strict=True)}
+        found = _several(self._client, {"index": RECORDS_PATTERN}, asked)
+        return {run_id: answers.pace(answer["aggregations"]) for run_id, answer in zip(newest, found, strict=True)}
 
     def setups(self, run_ids: Sequence[str]) -> dict[str, list[Document]]:
         """Return the lines that say how each run was set up, in order of time."""
@@ -133,6 +131,15 @@ class ElasticRun:
         self.pit = pit
         self._has_samples = has_samples
 
+    def row(self) -> RunRow:
+        """Return the run as the list of runs has it."""
+        [bucket] = self._search(bodies.runs(None, self.run_id))["aggregations"]["page"]["buckets"]
+        return answers.run_row(bucket)
+
+    def pace(self, step: int) -> list[float]:
+        """Return how many seconds each of the 50 steps up to `step` took."""
+        return answers.pace(self._search(bodies.step_ends(self.run_id, step, PACE_STEPS))["aggregations"])
+
     def steps(self, *, low: int | None = None, high: int | None = None, size: int, newest_first: bool) -> list[int]:
         """Return at most `size` steps from one end of low..high."""
         body = bodies.steps(self.run_id, low=low, high=high, size=size, newest_first=newest_first)
@@ -142,12 +149,18 @@ class ElasticRun:
         """Return all documents of a step but its samples, in order of time, then of file and offset."""
         return self._documents(bodies.records(self.run_id, step))
 
-    def samples(self, segment: Segment, size: int) -> list[Document]:
-        """Return the samples with the lowest scores."""
+    def samples(self, segment: Segment, size: int, *, order: str = "lowest") -> list[Document]:
+        """Return the samples with the lowest or highest scores, or the longest responses."""
         if not self._has_samples:
             return []
-        hits = self._search(bodies.samples(self.run_id, segment, size))["hits"]["hits"]
+        hits = self._search(beside.samples(self.run_id, segment, size, order=order))["hits"]["hits"]
         return [_document(hit) for hit in hits]
+
+    def prompt(self, prompt_id: str) -> list[Document]:
+        """Return the samples of one prompt, in order of step, then of time."""
+        if not self._has_samples:
+            return []
+        return sorted(self._documents(beside.prompt(self.run_id, prompt_id)), key=lambda found: found["step"])
 
     def sample(self, event_id: str) -> Document | None:
         """Return one sample, None where the run has none of that id."""
@@ -168,7 +181,7 @@ class ElasticRun:
     def launches(self, stream: Stream) -> list[Launch]:
         """Return the processes that logged a stream, in order of their first record."""
         buckets = _pages(lambda after: self._search(bodies.launches(self.run_id, stream, after)))
-        return sorted(map(_launch, buckets), key=lambda launch: launch.first)
+        return sorted(map(answers.launch, buckets), key=lambda launch: launch.first)
 
     def processes(self, *, pids: Collection[int] | None = None, rank: int | None = None) -> list[Process]:
         """Return the processes that records with a rank name, those with one of the ids or of one rank."""
@@ -195,7 +208,9 @@ class ElasticRun:
             return History(levels={}, presence={})
         asked = (bodies.levels(self.run_id, segments, keys), bodies.presence(self.run_id, recent))
         levels, presence = _several(self._client, {}, [{**body, "pit": self._pit()} for body in asked])
-        return History(levels=_levels(levels["aggregations"], keys), presence=_presence(presence["aggregations"]))
+        return History(
+            levels=answers.levels(levels["aggregations"], keys), presence=answers.presence(presence["aggregations"])
+        )
 
     def rank_values(self, segments: Sequence[Segment], keys: Sequence[Key]) -> dict[Key, dict[int, dict[int, float]]]:
         """Return metric -> step -> rank -> value."""
@@ -299,12 +314,12 @@ def _pages(search: Callable[[Mapping[str, Any] | None], Mapping[str, Any]]) -> I
 def _several(client: Elasticsearch, header: Body, asked: Sequence[Body]) -> list[Mapping[str, Any]]:
     """Run several searches in one request; raises StoreError when one of them failed, even in part."""
     header = {**header, "allow_partial_search_results": False}
-    answers = client.msearch(searches=[part for body in asked for part in (header, body)])["responses"]
-    for answer in answers:
+    found = client.msearch(searches=[part for body in asked for part in (header, body)])["responses"]
+    for answer in found:
         if "error" in answer:
             reason = answer["error"].get("reason", answer["error"])
             raise StoreError(f"Elasticsearch could not answer a search: {reason}; look at the server's log.")
-    return answers
+    return found
 
 
 def _document(hit: Mapping[str, Any]) -> Document:
@@ -315,78 +330,3 @@ def _document(hit: Mapping[str, Any]) -> Document:
 def _order(document: Document) -> tuple[str, bytes]:
     """Order by time, then by file and place in the file; the text of an id does not sort as its bytes do."""
     return document["@timestamp"], base64.urlsafe_b64decode(document["event_id"])
-
-
-def _run_row(bucket: Mapping[str, Any]) -> RunRow:
-    dated = bucket["dated"]["last"]["value"]
-    return RunRow(
-        run_id=bucket["key"]["run_id"],
-        records=bucket["doc_count"],
-        first=int(bucket["first"]["value"]),
-        last=int(bucket["last"]["value"] if dated is None else dated),
-        newest_step=_mark(bucket["step"]),
-        newest_error=_mark(bucket["error"]),
-    )
-
-
-def _mark(bucket: Mapping[str, Any]) -> Mark | None:
-    for hit in bucket["newest"]["hits"]["hits"]:
-        found = hit["_source"]
-        return Mark(milliseconds(found), found["time_source"] in bodies.DATED, found.get("step"))
-    return None
-
-
-def _pace(aggregations: Mapping[str, Any]) -> list[float]:
-    """Return the seconds from the end of each step to that of the next; steps whose lines have times, where some do."""
-    steps = aggregations["dated"]["steps"]["buckets"] or aggregations["steps"]["buckets"]
-    gaps = [
-        (step["end"]["value"] - before["end"]["value"]) / 1_000
-        for before, step in pairwise(steps)
-        if step["key"] == before["key"] + 1
-    ]
-    return [gap for gap in gaps if gap > 0]
-
-
-def _launch(bucket: Mapping[str, Any]) -> Launch:
-    return Launch(
-        attempt=bucket["key"]["attempt"],
-        host=bucket["key"]["host"],
-        pid=bucket["key"]["pid"],
-        first_step=int(bucket["first_step"]["value"]),
-        last_step=int(bucket["last_step"]["value"]),
-        first=int(bucket["first"]["value"]),
-        last=int(bucket["last"]["value"]),
-    )
-
-
-def _levels(groups: Mapping[str, Any], keys: Sequence[Key]) -> dict[Key, dict[int, Level]]:
-    found: dict[Key, dict[int, Level]] = {key: {} for key in keys}
-    members_of: dict[tuple[str | None, bool], list[tuple[int, Key]]] = {}
-    for number, key in enumerate(keys):
-        members_of.setdefault((key.stage, key.ranked), []).append((number, key))
-    for group, members in enumerate(members_of.values()):
-        for step in groups[f"g{group}"]["steps"]["buckets"]:
-            for number, key in members:
-                mean = step[f"w{number}"]["value"]
-                if mean is not None:
-                    found[key][step["key"]] = Level(mean, step[f"low{number}"]["value"], step[f"high{number}"]["value"])
-    return found
-
-
-def _presence(aggregations: Mapping[str, Any]) -> dict[str | None, StagePresence]:
-    return {
-        stage["key"] or None: StagePresence(
-            ranks=frozenset(bucket["key"] for bucket in stage["ranks"]["buckets"]),
-            records={step["key"]: step["doc_count"] for step in stage["steps"]["buckets"]},
-            ends={
-                step["key"]: int(step["dated"]["end"]["value"])
-                for step in stage["steps"]["buckets"]
-                if step["dated"]["end"]["value"] is not None
-            },
-            host_times={
-                step["key"]: {host["key"]: host["time"]["value"] for host in step["hosts"]["buckets"]}
-                for step in stage["steps"]["buckets"]
-            },
-        )
-        for stage in aggregations["stages"]["buckets"]
-    }

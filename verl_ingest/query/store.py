@@ -108,6 +108,7 @@ class Lines:
     pids: frozenset[int] = frozenset()
     levels: Sequence[str] | None = None
     text: str | None = None
+    event: str | None = None
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,20 @@ class Condition:
     number: float
 
 
+# What samples can be sorted by; those without a score come last.
+SAMPLE_ORDERS = ("lowest", "highest", "longest")
+
+
 class RunReader(Protocol):
     """One run as it was when it was opened."""
 
     run_id: str
+
+    def row(self) -> RunRow:
+        """Return the run as the list of runs has it."""
+
+    def pace(self, step: int) -> list[float]:
+        """Return how many seconds each of the 50 steps up to `step` took."""
 
     def steps(self, *, low: int | None = None, high: int | None = None, size: int, newest_first: bool) -> list[int]:
         """Return at most `size` steps that have metrics, samples or an error, from one end of low..high."""
@@ -186,8 +197,11 @@ class RunReader(Protocol):
     def records(self, step: int) -> list[Document]:
         """Return all documents of a step but its samples, in order of time, then of file and offset."""
 
-    def samples(self, segment: Segment, size: int) -> list[Document]:
-        """Return the samples with the lowest scores."""
+    def samples(self, segment: Segment, size: int, *, order: str = "lowest") -> list[Document]:
+        """Return the samples with the lowest or highest scores, or the longest responses (see `SAMPLE_ORDERS`)."""
+
+    def prompt(self, prompt_id: str) -> list[Document]:
+        """Return the samples of one prompt, in order of step, then of time."""
 
     def sample(self, event_id: str) -> Document | None:
         """Return one sample, None where the run has none of that id."""

@@ -1,0 +1,88 @@
+"""Read what the searches of bodies.py answer."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from verl_ingest.query import bodies
+from verl_ingest.query.store import Key, Launch, Level, Mark, RunRow, StagePresence
+from verl_ingest.query.times import milliseconds
+
+
+def run_row(bucket: Mapping[str, Any]) -> RunRow:
+    """Return the run that a bucket of `bodies.runs` describes."""
+    dated = bucket["dated"]["last"]["value"]
+    return RunRow(
+        run_id=bucket["key"]["run_id"],
+        records=bucket["doc_count"],
+        first=int(bucket["first"]["value"]),
+        last=int(bucket["last"]["value"] if dated is None else dated),
+        newest_step=_mark(bucket["step"]),
+        newest_error=_mark(bucket["error"]),
+    )
+
+
+def _mark(bucket: Mapping[str, Any]) -> Mark | None:
+    for hit in bucket["newest"]["hits"]["hits"]:
+        found = hit["_source"]
+        return Mark(milliseconds(found), found["time_source"] in bodies.DATED, found.get("step"))
+    return None
+
+
+def pace(aggregations: Mapping[str, Any]) -> list[float]:
+    """Return the seconds from the end of each step to that of the next; steps whose lines have times, where some do."""
+    steps = aggregations["dated"]["steps"]["buckets"] or aggregations["steps"]["buckets"]
+    gaps = [
+        (step["end"]["value"] - before["end"]["value"]) / 1_000
+        for before, step in pairwise(steps)
+        if step["key"] == before["key"] + 1
+    ]
+    return [gap for gap in gaps if gap > 0]
+
+
+def launch(bucket: Mapping[str, Any]) -> Launch:
+    """Return the process that a bucket of `bodies.launches` describes."""
+    return Launch(
+        attempt=bucket["key"]["attempt"],
+        host=bucket["key"]["host"],
+        pid=bucket["key"]["pid"],
+        first_step=int(bucket["first_step"]["value"]),
+        last_step=int(bucket["last_step"]["value"]),
+        first=int(bucket["first"]["value"]),
+        last=int(bucket["last"]["value"]),
+    )
+
+
+def levels(groups: Mapping[str, Any], keys: Sequence[Key]) -> dict[Key, dict[int, Level]]:
+    """Return metric -> step -> level from what `bodies.levels` answers."""
+    found: dict[Key, dict[int, Level]] = {key: {} for key in keys}
+    members_of: dict[tuple[str | None, bool], list[tuple[int, Key]]] = {}
+    for number, key in enumerate(keys):
+        members_of.setdefault((key.stage, key.ranked), []).append((number, key))
+    for group, members in enumerate(members_of.values()):
+        for step in groups[f"g{group}"]["steps"]["buckets"]:
+            for number, key in members:
+                mean = step[f"w{number}"]["value"]
+                if mean is not None:
+                    found[key][step["key"]] = Level(mean, step[f"low{number}"]["value"], step[f"high{number}"]["value"])
+    return found
+
+
+def presence(aggregations: Mapping[str, Any]) -> dict[str | None, StagePresence]:
+    """Return stage -> what it logged from what `bodies.presence` answers."""
+    return {
+        stage["key"] or None: StagePresence(
+            ranks=frozenset(bucket["key"] for bucket in stage["ranks"]["buckets"]),
+            records={step["key"]: step["doc_count"] for step in stage["steps"]["buckets"]},
+            ends={
+                step["key"]: int(step["dated"]["end"]["value"])
+                for step in stage["steps"]["buckets"]
+                if step["dated"]["end"]["value"] is not None
+            },
+            host_times={
+                step["key"]: {host["key"]: host["time"]["value"] for host in step["hosts"]["buckets"]}
+                for step in stage["steps"]["buckets"]
+            },
+        )
+        for stage in aggregations["stages"]["buckets"]
+    }
