@@ -8,6 +8,7 @@ What each setting means stands in settings.yml at the root of the repository.
 import difflib
 import os
 import re
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    IPvAnyNetwork,
     PositiveInt,
     SecretStr,
     ValidationError,
@@ -33,7 +35,7 @@ from verl_ingest.errors import SettingsError
 FILE = Path("settings.yml")
 ENV_PREFIX = "VERL_INGEST_"
 ENV_NESTED = "__"
-SECRETS = ("elasticsearch_password", "elasticsearch_api_key")
+SECRETS = {"elasticsearch_password", "elasticsearch_api_key", "password"}
 
 # Words other tools use in the names of such settings: es_hosts is meant as elasticsearch_url.
 _USUAL_WORDS = {"es": "elasticsearch", "host": "url", "hosts": "url", "uri": "url", "user": "username"}
@@ -79,6 +81,11 @@ def _split(value: Any) -> Any:
     return value.split(":") if isinstance(value, str) else value
 
 
+def _split_words(value: Any) -> Any:
+    """Split the environment's one string at commas; addresses have colons of their own."""
+    return value.split(",") if isinstance(value, str) else value
+
+
 Url = Annotated[str, AfterValidator(_url)]
 Zone = Annotated[str, AfterValidator(_zone)]
 RunPaths = Annotated[tuple[Annotated[str, AfterValidator(_run_path)], ...], BeforeValidator(_split)]
@@ -119,6 +126,20 @@ class Agent(BaseModel):
     forward_port: Annotated[int, Field(ge=1, le=65535)] = 24224
     metrics_port: Annotated[int, Field(ge=1, le=65535)] = 2020
     fluent_bit_513: bool = False
+
+
+class Service(BaseModel):
+    """Who may read the pages of the service."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    username: Name | None = None
+    password: SecretStr | None = None
+    user_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] | None = None
+    proxies: Annotated[tuple[IPvAnyNetwork, ...], BeforeValidator(_split_words)] = (
+        IPv4Network("127.0.0.0/8"),
+        IPv6Network("::1"),
+    )
 
 
 class Samples(BaseModel):
@@ -191,6 +212,7 @@ class Settings(BaseSettings):
     agent: Agent = Agent()
 
     service_url: Url | None = None
+    service: Service = Service()
     kibana_url: Url | None = None
     grafana_url: Url | None = None
 
@@ -200,6 +222,8 @@ class Settings(BaseSettings):
             raise ValueError("elasticsearch_username and elasticsearch_password go together; set both or neither")
         if self.elasticsearch_username and self.elasticsearch_api_key:
             raise ValueError("elasticsearch_api_key and elasticsearch_username exclude each other; set one of them")
+        if (self.service.username is None) != (self.service.password is None):
+            raise ValueError("service.username and service.password go together; set both or neither")
         return self
 
     @property
@@ -221,7 +245,13 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
-_NESTED: dict[str, type[BaseModel]] = {"paths": Paths, "samples": Samples, "drop": DropRule, "agent": Agent}
+_NESTED: dict[str, type[BaseModel]] = {
+    "paths": Paths,
+    "samples": Samples,
+    "drop": DropRule,
+    "agent": Agent,
+    "service": Service,
+}
 
 
 def load(path: Path | None = None) -> Settings:
@@ -273,7 +303,7 @@ def _sentence(error: Any, file: Path) -> str:
         known = Settings.model_fields if len(path) == 1 else _NESTED[path[0]].model_fields
         return f"{file}: unknown key {'.'.join(path)}; {_suggestion(path[-1], list(known))}"
     where, name = _origin(path, file)
-    value = "not shown" if path[0] in SECRETS else re.sub("//[^/]*@", "//***@", repr(error["input"]))
+    value = "not shown" if SECRETS & {*path} else re.sub("//[^/]*@", "//***@", repr(error["input"]))
     return f"{where}: {name} is {value}: {message}."
 
 
