@@ -226,3 +226,41 @@ def test_link_works_while_the_server_is_down(link, monkeypatch):
 def test_a_step_in_the_terminal_ends_with_its_links(link, ask, demo):
     found = json.loads(link(demo, "128", "--json").out)
     assert ask("step", demo, "128").out.splitlines()[-3:] == list(found.values())
+
+
+@pytest.mark.parametrize(
+    ("back", "address"),
+    [
+        ("/d/verl-run?orgId=1&from=5", "https://g.example/g/d/verl-run?orgId=1&from=5"),
+        ("/g/d/verl-run?var-run_id=a%20b", "https://g.example/g/d/verl-run?var-run_id=a%20b"),
+        ("https://g.example/g/d/x?a=1#b", "https://g.example/g/d/x?a=1#b"),
+        ("/d/x?file=a..b", "https://g.example/g/d/x?file=a..b"),
+        (None, None),
+        ("", None),
+        ("https://g.example/other", None),
+        ("https://g.example.evil/g/", None),
+        ("https://g.example/g@evil/", None),
+        ("https://user@g.example/g/", None),
+        ("http://g.example/g/d", None),
+        ("//evil.example/g/", None),
+        (r"/\evil.example", None),
+        (r"\\evil.example", None),
+        ("/\t/evil.example", None),
+        (" https://evil.example", None),
+        ("/g/../admin", None),
+        ("https://g.example/g/%2E%2e/admin", None),
+        ("/..", None),
+        ("javascript:alert(1)", None),
+        ("data:text/html,x", None),
+        ("d/verl-run", None),
+        ("https:/g.example/g/", None),
+    ],
+)
+def test_the_way_back_leads_to_grafana_only(back, address):
+    assert grafana.way_back(ALL.grafana_url, back) == address
+    assert grafana.way_back(None, back) is None
+
+
+def test_the_way_back_to_a_grafana_without_a_path():
+    assert grafana.way_back("https://g.example", "/d/x?a=1") == "https://g.example/d/x?a=1"
+    assert grafana.way_back("https://g.example", "https://g.example.evil/") is None

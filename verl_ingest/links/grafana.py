@@ -1,7 +1,8 @@
-"""Grafana: the dashboard of a run, and the lines of one step in Explore."""
+"""Grafana: the dashboard of a run, the records of one step in Explore, and the way back to where one came from."""
 
 import json
-from urllib.parse import quote, urlencode
+import re
+from urllib.parse import quote, urlencode, urlsplit
 
 from verl_ingest.links.kibana import phrase
 
@@ -30,6 +31,21 @@ def explore(grafana_url: str, run_id: str, step: int, *, since: str, until: str,
     pane = {"datasource": DATA_SOURCE, "queries": [query], "range": {"from": since, "to": until}}
     panes = json.dumps({"verl": pane}, ensure_ascii=False, separators=(",", ":"))
     return f"{grafana_url}/explore?{_query({'schemaVersion': 1, 'panes': panes})}"
+
+
+def way_back(grafana_url: str | None, back: str | None) -> str | None:
+    """Return the whole address that `back` names, None where that is not a page of Grafana.
+
+    `back` is a path and query as Grafana's own variable for them has it, or an address below `grafana_url`.
+    """
+    # Browsers read a backslash as a slash, drop line ends, and walk up at a segment of two dots.
+    if not grafana_url or not back or re.search(r"[\\\x00-\x20\x7f]|(^|/)(\.|%2e){1,2}($|[/?#])", back, re.IGNORECASE):
+        return None
+    own = urlsplit(grafana_url)
+    if re.match("/(?!/)", back):
+        inside = back if back.startswith(f"{own.path}/") else own.path + back
+        return f"{own.scheme}://{own.netloc}{inside}"
+    return back if back.startswith(f"{grafana_url}/") else None
 
 
 def _query(values: dict[str, str | int]) -> str:
