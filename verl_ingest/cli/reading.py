@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 from zoneinfo import available_timezones
 
 import typer
@@ -19,7 +19,6 @@ from rich.progress import (
 )
 
 from verl_ingest.errors import InputError, StoreError
-from verl_ingest.load.files import LogFile
 from verl_ingest.settings import Settings
 
 Paths = Annotated[
@@ -34,6 +33,13 @@ Node = Annotated[
 ]
 
 
+class Sized(Protocol):
+    """A file that is read, with its size in bytes."""
+
+    @property
+    def size(self) -> int: ...
+
+
 def chosen(settings: Settings, *, zone: str | None, node: str | None) -> Settings:
     """Return the settings with another time zone and node, where they are given.
 
@@ -46,7 +52,7 @@ def chosen(settings: Settings, *, zone: str | None, node: str | None) -> Setting
 
 
 @contextmanager
-def progress(what: str, logs: Sequence[LogFile], *, hidden: bool) -> Iterator[Callable[[int], Any]]:
+def progress(what: str, files: Sequence[Sized], *, hidden: bool) -> Iterator[Callable[[int], Any]]:
     """Show bytes, speed and time left on stderr, where that is a terminal; yields what is told the bytes read."""
     console = Console(stderr=True)
     columns = (
@@ -58,7 +64,7 @@ def progress(what: str, logs: Sequence[LogFile], *, hidden: bool) -> Iterator[Ca
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
-        task = bar.add_task(what, total=sum(log.size for log in logs))
+        task = bar.add_task(what, total=sum(file.size for file in files))
         yield lambda read: bar.advance(task, read)
 
 
