@@ -114,16 +114,6 @@ def records(run_id: str, step: int) -> Body:
     return {"query": _all(of_run(run_id), {"term": {"step": step}}, none=[SAMPLE]), "sort": AS_STORED}
 
 
-def span(run_id: str, step: int) -> Body:
-    """Return the body that tells when a step began and ended."""
-    return {
-        "size": 0,
-        "track_total_hits": False,
-        "query": _all(of_run(run_id), {"term": {"step": step}}),
-        "aggs": {**_span(), "dated": {"filter": IS_DATED, "aggs": _span()}},
-    }
-
-
 def launches(run_id: str, stream: Stream, after: Mapping[str, Any] | None) -> Body:
     """Return the body of one page of processes that logged one stream."""
     sources = [
@@ -252,21 +242,6 @@ def lines(run_id: str, wanted: Lines) -> Body:
     if wanted.text is not None:
         filters += [_holds(word) for word in re.findall(r"[A-Za-z]{3,}", wanted.text)]
     return {"query": _all(of_run(run_id), LINE_KINDS, *filters), "sort": AS_STORED}
-
-
-def step_at(run_id: str, time: int, labels: Mapping[str, Any], *, before: bool, dated: bool) -> Body:
-    """Return the body that finds the last record up to a time that has a step, or the first one after it."""
-    window = _range("@timestamp", **{"lte" if before else "gt": iso(time)})
-    exact = [{"term": {name: value}} for name, value in labels.items() if name != "metric"]
-    exact += [IS_DATED] if dated else []
-    metric = [{"exists": {"field": f"metrics.{labels['metric']}"}}] if "metric" in labels else []
-    return {
-        "size": 1,
-        "track_total_hits": False,
-        "query": _all(of_run(run_id), SAYS_STEP, *window, *exact, *metric),
-        "sort": [{"@timestamp": "desc" if before else "asc"}],
-        "_source": ["step"],
-    }
 
 
 def has_value(condition: Condition) -> Body:

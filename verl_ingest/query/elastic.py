@@ -10,7 +10,7 @@ from elasticsearch import Elasticsearch
 
 from verl_ingest.errors import NotFound, StoreError
 from verl_ingest.index.mappings import ALL_PATTERN, RECORDS_PATTERN, SAMPLES_PATTERN, SAMPLES_PREFIX
-from verl_ingest.query import answers, beside, bodies
+from verl_ingest.query import answers, beside, bodies, moments
 from verl_ingest.query.bodies import Body
 from verl_ingest.query.store import (
     Condition,
@@ -261,7 +261,7 @@ class ElasticRun:
 
     def span(self, step: int) -> tuple[int, int] | None:
         """Return the times of the first and last document of a step."""
-        found = self._search(bodies.span(self.run_id, step))["aggregations"]
+        found = self._search(moments.span(self.run_id, step))["aggregations"]
         for ends in (found["dated"], found):
             if ends["first"]["value"] is not None:
                 return int(ends["first"]["value"]), int(ends["last"]["value"])
@@ -270,10 +270,19 @@ class ElasticRun:
     def step_at(self, time: int, labels: Mapping[str, Any]) -> int | None:
         """Return the step of the last record up to `time`, else of the first after it."""
         for dated, before in product((True, False), (True, False)):
-            body = bodies.step_at(self.run_id, time, labels, before=before, dated=dated)
+            body = moments.step_at(self.run_id, time, labels, before=before, dated=dated)
             hits = self._search(body)["hits"]["hits"]
             if hits:
                 return hits[0]["_source"]["step"]
+        return None
+
+    def step_in(self, since: int, until: int, labels: Mapping[str, Any]) -> int | None:
+        """Return the step with the most records from `since` on and before `until`."""
+        for dated in (True, False):
+            body = moments.step_in(self.run_id, since, until, labels, dated=dated)
+            buckets = self._search(body)["aggregations"]["steps"]["buckets"]
+            if buckets:
+                return buckets[0]["key"]
         return None
 
     def _pit(self) -> Body:

@@ -257,6 +257,12 @@ class RunReader(Protocol):
         Records whose line has no time count only where there are no others.
         """
 
+    def step_in(self, since: int, until: int, labels: Mapping[str, Any]) -> int | None:
+        """Return the step with the most records from `since` on and before `until`, None where there are none.
+
+        Labels and records whose line has no time count as in `step_at`.
+        """
+
 
 class Store(Protocol):
     """All runs."""
