@@ -15,7 +15,7 @@ from verl_ingest.edge import folder as agent_folder
 from verl_ingest.edge.trial import free_port
 from verl_ingest.settings import Paths, Settings
 
-START_S, STOP_S = 20, 40
+START_S, STOP_S = 60, 120
 MISSING = "no Fluent Bit: set FLUENT_BIT_BIN to its path, or put fluent-bit on the PATH"
 
 
@@ -44,9 +44,14 @@ def settings_for(runs: Path, state: Path, *, url: str = "http://127.0.0.1:9", **
 class Agent:
     """One running Fluent Bit."""
 
-    def __init__(self, binary: str, place: Path, settings: Settings) -> None:
+    def __init__(self, binary: str, place: Path, settings: Settings, *, retry_limit: int | None = None) -> None:
+        """Start on what these settings render; with a retry limit of its own, which the kit does not render."""
         self.settings, self.log = settings, place / "fluent-bit.log"
-        render.write(place, agent_folder.files(settings))
+        files = agent_folder.files(settings)
+        if retry_limit is not None:
+            config = files["fluent-bit.yaml"]
+            files["fluent-bit.yaml"] = config.replace("retry_limit: no_limits", f"retry_limit: {retry_limit}")
+        render.write(place, files)
         Path(settings.agent.state).mkdir(parents=True, exist_ok=True)
         self._output = self.log.open("ab")
         self.process = subprocess.Popen(
@@ -89,9 +94,9 @@ class Agent:
 
 
 @contextmanager
-def running(binary: str, place: Path, settings: Settings) -> Iterator[Agent]:
-    """Run Fluent Bit while the block lasts."""
-    agent = Agent(binary, place, settings)
+def running(binary: str, place: Path, settings: Settings, **other: Any) -> Iterator[Agent]:
+    """Run Fluent Bit while the block lasts; `other` as in `Agent`."""
+    agent = Agent(binary, place, settings, **other)
     try:
         yield agent
     finally:

@@ -136,7 +136,7 @@ def _process(plan: Plan, home: Path) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        kill_group(process)
+        end_group(process, signal.SIGKILL, GONE_SECONDS)
 
 
 def launch(plan: Plan, home: Path) -> subprocess.Popen[bytes]:
@@ -204,11 +204,11 @@ def _log_tail(home: Path) -> str:
     return "\n".join([line for line in lines if line.strip() and not line.startswith("\tat ")][-LOG_LINES:])
 
 
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the launcher and the server, and wait until both are gone and write no more."""
-    deadline = time.monotonic() + GONE_SECONDS
+def end_group(process: subprocess.Popen[bytes], number: signal.Signals, seconds: float) -> None:
+    """Signal the launcher and the server, and wait until both are gone and write no more."""
+    deadline = time.monotonic() + seconds
     try:
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, number)
         process.wait()
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
