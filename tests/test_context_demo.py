@@ -66,7 +66,7 @@ def test_healthy_steps_are_normal(context_of, demo):
 def test_the_console_adds_errors_and_warnings_and_no_false_alarm(context_of, demo_with_console):
     body = context_of(demo_with_console, 199).body
     assert body["summary"][0] == (
-        "First error on rank 3: CUDA OOM during critic forward! Attempting recovery... (2 more errors after it)."
+        "First error on rank 3: CUDA OOM during critic forward! Attempting recovery...; then rank 5: NCCL error."
     )
     assert [error["type"] for error in body["errors"]] == [None, "torch.OutOfMemoryError", "RuntimeError"]
     [warning] = [line for line in context_of(demo_with_console, 137).body["logs"] if line["level"] == "warning"]
@@ -127,19 +127,8 @@ def test_the_whole_shape(context_of, demo):
     body = context_of(demo, 137).body
     assert list(body) == [
         *("run_id", "step", "attempt", "attempts", "time", "summary", "total_steps", "stages", "ranks"),
-        *(
-            "missing_ranks",
-            "metrics",
-            "nonfinite",
-            "errors",
-            "logs",
-            "samples",
-            "anomalies",
-            "stragglers",
-            "clock_skew",
-            "resources",
-        ),
-        *("completeness", "links"),
+        *("missing_ranks", "metrics", "nonfinite", "errors", "logs", "samples", "longest", "scores", "anomalies"),
+        *("stragglers", "clock_skew", "resources", "completeness", "links"),
     ]
     first, last = "2026-03-01T16:28:00.000000316Z", "2026-03-01T16:28:06.849999897Z"
     assert body["time"] == {"first": first, "last": last, "estimated": False}

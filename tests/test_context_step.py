@@ -1,7 +1,7 @@
 import pytest
 
 from tests.documents import START, Document, line, metric_of, record, sample
-from verl_ingest.context import narrow, step
+from verl_ingest.context import narrow, samples
 from verl_ingest.errors import NotFound
 from verl_ingest.query.times import iso, milliseconds
 
@@ -241,7 +241,7 @@ def test_the_first_error_is_the_first_by_true_time(context_of, write):
     ]
     assert body["errors"][0]["stack_trace"] == "Traceback\n  x"
     assert body["summary"][0] == (
-        "First error on rank 3: torch.OutOfMemoryError: CUDA out of memory (2 more errors after it)."
+        "First error on rank 3: torch.OutOfMemoryError: CUDA out of memory; then ranks 0\u20131: NCCL error."
     )
     assert [(entry["message"], entry["count"], entry["ranks"]) for entry in body["logs"]] == [
         ("Saving", 1, []),
@@ -264,10 +264,10 @@ def test_the_lowest_scores_of_the_newest_attempt(context_of, write):
             *(sample("scores", 1_035, 3, score / 10, output="x" * 5_000, uid=str(score)) for score in range(9)),
         ]
     )
-    samples = context_of("scores", 3).body["samples"]
-    assert [entry["score"] for entry in samples] == [0.0, 0.1, 0.2, 0.3, 0.4]
-    assert set(samples[0]) == {"split", "score", "output", "uid"}
-    assert len(samples[0]["output"]) == step.SAMPLE_TEXT
+    lowest = context_of("scores", 3).body["samples"]
+    assert [entry["score"] for entry in lowest] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert set(lowest[0]) == {"split", "score", "output", "uid"}
+    assert len(lowest[0]["output"]) == samples.TEXT
 
 
 def test_a_run_of_samples_alone_has_steps(context_of, write):

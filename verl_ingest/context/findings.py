@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verl_ingest.catalog import troubles
 from verl_ingest.catalog.metrics import Alarm, Catalogue
+from verl_ingest.context import errors, samples
 from verl_ingest.context.metrics import (
     Judged,
     Straggler,
@@ -15,38 +17,67 @@ from verl_ingest.context.metrics import (
     without_twins,
 )
 from verl_ingest.context.stages import StageTime
-from verl_ingest.context.words import DASH, counted, duration, first_line, listed, number, pids, ranks, sigmas
-from verl_ingest.query.store import Key, Levels
+from verl_ingest.context.words import DASH, counted, duration, first_line, listed, number, ranks, sigmas
+from verl_ingest.query.store import Key, Levels, Scores
 
 MOST_METRICS = 5
 MOST_NAMES = 3
 LONG_STEP = 2.0  # times the median of the steps before
 INCOMPLETE = 0.8
+WARNINGS = ("warning", "warn")
+NOT_FINITE = "not_finite"
+LOSS_TERMS = ("loss_policy", "loss_value", "loss_kl", "loss_entropy")
+KL_TERM = "loss_kl"
+MOST_KL_OF_LOSS = 0.9
+EMPTINESS = ("empty_response_ratio", "aborted_ratio")
+
+Line = Mapping[str, Any]  # a folded line as `step --json` has it
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One abnormal thing; `metrics` are the names it speaks of, `rank` and `host` whom to look at."""
+    """One abnormal thing; `metrics` are the names it speaks of, `rank` and `host` whom to look at.
+
+    `trouble` is its entry of troubles.yml where it is not a metric that left its range.
+    """
 
     sentence: str
     metrics: tuple[str, ...] = ()
     rank: int | None = None
     host: str | None = None
+    trouble: str | None = None
 
 
-def of_errors(errors: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Say the first error; the others may be its consequences."""
-    if not errors:
+def of_errors(found: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Say the error to blame, and what followed from it."""
+    if not found:
         return []
-    first = errors[0]
+    first = found[0]
     rank = first["ranks"][0] if first["ranks"] else None
-    place = ranks(first["ranks"]) if first["ranks"] else pids(first["pids"])
-    where = f" on {place}" if place else ""
-    others = sum(error["count"] for error in errors[1:])
-    after = f" ({counted(others, 'more error')} after it)" if others else ""
-    sentence = f"First error{where}: {first_line(first['message'])}{after}"
-    stop = "" if sentence.endswith("…") else "."
-    return [Finding(f"{sentence}{stop}", rank=rank, host=first["host"])]
+    return [Finding(errors.sentence(found), rank=rank, host=first["host"], trouble=first["kind"])]
+
+
+def of_warnings(logs: Sequence[Line], nonfinite: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Say the warnings that are known to mean trouble; of NaN only where no metric says so."""
+    found = []
+    for line in logs:
+        trouble = troubles.said_in(line["message"]) if line["level"] in WARNINGS else None
+        if trouble is not None and not (trouble.name == NOT_FINITE and nonfinite):
+            where = f" on {ranks(line['ranks'])}" if line["ranks"] else ""
+            rank = line["ranks"][0] if line["ranks"] else None
+            text = first_line(line["message"]).rstrip(".")
+            found.append(Finding(f"Warning{where}: {text}.", rank=rank, trouble=trouble.name))
+    return found
+
+
+def of_loss(judged: Sequence[Judged]) -> list[Finding]:
+    """Say that KL is nearly all of the loss, by the terms of the console's loss breakdown."""
+    terms = {metric.quantity: abs(metric.pooled.mean) for metric in judged if metric.quantity in LOSS_TERMS}
+    share = terms.get(KL_TERM, 0.0) / (sum(terms.values()) or 1.0)
+    if len(terms) < 2 or share <= MOST_KL_OF_LOSS:
+        return []
+    names = tuple(metric.key.name for metric in judged if metric.quantity == KL_TERM)
+    return [Finding(f"KL is {number(100 * share)} % of the loss.", metrics=names)]
 
 
 def of_nonfinite(nonfinite: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[Finding]:
@@ -65,6 +96,7 @@ def of_nonfinite(nonfinite: Sequence[Mapping[str, Any]], catalogue: Catalogue) -
             f"{_some(names)}{f' of {ranks(on)}' if on else ''} {'is' if len(names) == 1 else 'are'} {WORDS[kind]}.",
             metrics=tuple(names),
             rank=min(on, default=None),
+            trouble=NOT_FINITE,
         )
         for (kind, on), names in alike.items()
     ]
@@ -88,6 +120,7 @@ def of_missing(missing: Mapping[str, Sequence[int]]) -> list[Finding]:
             f"{ranks(absent).capitalize()} {'is' if len(absent) == 1 else 'are'} missing in {listed(stages)}; "
             f"seen in the steps before.",
             rank=absent[0],
+            trouble="missing_rank",
         )
         for absent, stages in stages_of.items()
     ]
@@ -107,9 +140,12 @@ def of_metrics(
     urgent = sorted((metric for metric in candidates if metric.key.name not in told), key=_urgency)
     bad = [metric for metric in urgent if metric.is_bad]
     good = [metric for metric in urgent if metric.deviates and not metric.is_bad and is_judged(metric.meaning)]
-    shown = [*bad, *(good if bad or slow else [])][: max(MOST_METRICS - len(told), 0)]
+    room = max(MOST_METRICS - len(told), 0)
+    shown = [*bad, *(good if bad or slow else [])][:room]
+    rest = len(bad[room:])
+    more = [Finding(f"{counted(rest, 'more metric')} left the usual range.")] if rest else []
     steps = sorted({step for of_metric in levels.values() for step in of_metric})
-    return [*slow, *(_of_metric(metric, steps) for metric in shown)]
+    return [*slow, *(_of_metric(metric, steps) for metric in shown), *more]
 
 
 def _of_stragglers(stragglers: Sequence[Straggler]) -> list[Finding]:
@@ -128,6 +164,7 @@ def _of_stragglers(stragglers: Sequence[Straggler]) -> list[Finding]:
             metrics=tuple(straggler.judged.key.name for straggler in group[0]),
             rank=group[0][0].rank,
             host=host,
+            trouble="straggler",
         )
         for (host, _), group in alike.items()
     ]
@@ -138,6 +175,13 @@ def _slowness(straggler: Straggler) -> str:
     return f"{straggler.judged.label} {value} is {straggler.value / straggler.others:.1f} times the other ranks'"
 
 
+def of_samples(scores: Mapping[str, Scores], judged: Sequence[Judged]) -> list[Finding]:
+    """Say that many responses are empty, where no metric that stands out says so."""
+    told = any(metric.quantity in EMPTINESS and metric.is_bad for metric in judged)
+    sentence = None if told else samples.emptied(scores)
+    return [Finding(sentence, trouble="empty_responses")] if sentence else []
+
+
 def of_step_time(stages: Sequence[StageTime], judged: Sequence[Judged]) -> list[Finding]:
     """Say that the whole step took long, where no metric says so and no extra work explains it."""
     if extra_work(judged):
@@ -145,7 +189,8 @@ def of_step_time(stages: Sequence[StageTime], judged: Sequence[Judged]) -> list[
     return [
         Finding(
             f"The step took {duration(stage.duration)}, {stage.duration / stage.median:.1f} times the median of the "
-            f"steps before ({duration(stage.median)})."
+            f"steps before ({duration(stage.median)}).",
+            trouble="long_step",
         )
         for stage in stages
         if stage.stage == "trainer"
@@ -161,7 +206,7 @@ def of_completeness(completeness: Mapping[str, Any]) -> list[Finding]:
     if expected is None or found >= INCOMPLETE * expected:
         return []
     here = f"{counted(found, 'metric record')} of the step {'is' if found == 1 else 'are'}"
-    return [Finding(f"Only {here} here; the steps before had {expected:,}.")]
+    return [Finding(f"Only {here} here; the steps before had {expected:,}.", trouble="missing_records")]
 
 
 def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:

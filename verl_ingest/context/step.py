@@ -5,7 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import attempts, baseline, findings, hosts, lines, metrics, pooling, processes, setup, stages
+from verl_ingest.context import (
+    attempts,
+    baseline,
+    errors,
+    findings,
+    hosts,
+    lines,
+    metrics,
+    pooling,
+    processes,
+    samples,
+    setup,
+    stages,
+)
 from verl_ingest.context.attempts import Attempt
 from verl_ingest.context.dates import is_dated, settled
 from verl_ingest.context.findings import Finding
@@ -13,11 +26,9 @@ from verl_ingest.context.metrics import Judged
 from verl_ingest.context.pooling import Value
 from verl_ingest.context.words import counted, listed, number, ranks
 from verl_ingest.errors import NotFound
-from verl_ingest.query.store import Document, Key, Levels, RunReader, Segment, StagePresence
+from verl_ingest.query.store import Document, Key, Levels, RunReader, Scores, Segment, StagePresence
 from verl_ingest.query.times import milliseconds
 
-SAMPLES = 5
-SAMPLE_TEXT = 2_000  # characters of a prompt or response
 SUSPECT_METRICS = 10
 MOST_RANK_VALUES = 8_192  # per metric; with many ranks fewer steps do to know what is usual
 RUNNING_S = 60.0
@@ -37,7 +48,9 @@ class Evidence:
     first_levels: Mapping[Key, Levels]
     presence: Mapping[str | None, StagePresence]
     rank_values: Mapping[Key, Mapping[int, Mapping[int, float]]]
-    samples: Sequence[Document]
+    samples: Sequence[Document]  # those with the lowest scores
+    longest: Sequence[Document]
+    scores: Mapping[str, Scores]  # of the step (`now`) and of the steps `before`
     total_steps: int | None
     may_grow: bool
 
@@ -76,11 +89,12 @@ def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now:
     known = attempts.find(run, documents)
     by_attempt = attempts.part(documents, known)
     attempt = max(by_attempt, default=1)
-    samples = run.samples((attempts.segments(known, attempt, step, step) or [Segment(step, step)])[0], SAMPLES)
-    if not documents and not samples:
+    here = (attempts.segments(known, attempt, step, step) or [Segment(step, step)])[0]
+    before = attempts.segments(known, attempt, max(step - window, 0), step - 1)
+    lowest = run.samples(here, samples.LOWEST)
+    if not documents and not lowest:
         raise NotFound(f"Run '{run.run_id}' has no step {step}{_nearest(run, step)}.")
     begin = min((attempt.first_step for attempt in known), default=step)
-    before = attempts.segments(known, attempt, max(step - window, 0), step - 1)
     start = attempts.segments(known, attempt, begin, min(begin + baseline.WINDOW, step - window) - 1)
     recent = attempts.segments(known, attempt, max(step - stages.RECENT, 0), step - 1)
     values = pooling.last_values(by_attempt.get(attempt, []))
@@ -99,7 +113,9 @@ def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now:
         first_levels=first_levels,
         presence=history.presence,
         rank_values=run.rank_values(attempts.segments(known, attempt, max(step - steps, 0), step - 1), suspects),
-        samples=samples,
+        samples=lowest,
+        longest=run.samples(here, samples.LONGEST, order="longest") if lowest else [],
+        scores=run.scores(samples.parts(here, before, window)) if lowest else {},
         total_steps=setup.read(run.setup()).total_steps,
         may_grow=_is_young(documents, now) and not run.steps(low=step + 1, size=1, newest_first=False),
     )
@@ -114,16 +130,21 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
         judged, evidence.levels, documents, presence, step, begins=bool(own and own.first_step == step)
     )
     skew = hosts.clock_skew(documents, presence, step)
-    errors, nonfinite = lines.errors(documents, skew), _nonfinite(documents)
+    host_of = _host_of(documents)
+    failed, nonfinite = errors.blamed(lines.errors(documents, skew), host_of), _nonfinite(documents)
+    logs = [line.entry() for line in lines.fold(filter(_is_plain_line, documents))]
     slow = metrics.stragglers(judged, evidence.values)
     completeness = _completeness(documents, stages.expected_records(presence), now)
     in_progress = evidence.may_grow and _is_fresh(completeness["age_s"], times)
     missing = {} if in_progress else stages.missing_ranks(documents, presence)
     reasons = (
-        *findings.of_errors(errors),
+        *findings.of_errors(failed),
         *findings.of_nonfinite(nonfinite, catalogue),
+        *findings.of_warnings(logs, nonfinite),
         *findings.of_missing(missing),
         *findings.of_metrics(judged, slow, evidence.levels),
+        *findings.of_loss(judged),
+        *findings.of_samples(evidence.scores, judged),
         *findings.of_step_time(times, judged),
         *([] if in_progress or missing else findings.of_completeness(completeness)),
     )
@@ -143,13 +164,15 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
         "missing_ranks": missing,
         "metrics": [metric.entry() for metric in judged],
         "nonfinite": nonfinite,
-        "errors": errors,
-        "logs": [line.entry() for line in lines.fold(filter(_is_plain_line, documents))],
-        "samples": [_sample(document) for document in evidence.samples],
+        "errors": failed,
+        "logs": logs,
+        "samples": [samples.entry(document) for document in evidence.samples],
+        "longest": [samples.entry(document) for document in evidence.longest],
+        "scores": samples.scores_entry(evidence.scores),
         "anomalies": [],
         "stragglers": [straggler.entry() for straggler in slow],
         "clock_skew": skew,
-        "resources": hosts.resources(judged, evidence.values, _suspect_host(reasons, documents)),
+        "resources": hosts.resources(judged, evidence.values, _suspect_host(reasons, host_of)),
         "completeness": completeness,
         "links": {"page": None, "kibana": None, "grafana": None},
     }
@@ -220,18 +243,13 @@ def _is_plain_line(document: Document) -> bool:
     return lines.is_line(document) and not lines.is_error(document)
 
 
-def _suspect_host(reasons: Sequence[Finding], documents: Sequence[Document]) -> str | None:
+def _host_of(documents: Sequence[Document]) -> dict[int, str]:
+    return {document["rank"]: document["host.name"] for document in documents if {"rank", "host.name"} <= set(document)}
+
+
+def _suspect_host(reasons: Sequence[Finding], host_of: Mapping[int, str]) -> str | None:
     """Return the host of the first finding that speaks of a host or a rank."""
-    host_of = {
-        document["rank"]: document["host.name"] for document in documents if {"rank", "host.name"} <= set(document)
-    }
     return next(filter(None, (finding.host or host_of.get(finding.rank) for finding in reasons)), None)
-
-
-def _sample(document: Document) -> dict[str, Any]:
-    """Return a sample without the prefix of its fields, long texts cut."""
-    fields = {name.removeprefix("sample."): value for name, value in document.items() if name.startswith("sample.")}
-    return {name: value[:SAMPLE_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _no_findings(evidence: Evidence, judged: Sequence[Judged]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 DASH = "\u2013"
+GIST = 160  # characters
 MOST_Z = 99
 
 
@@ -84,3 +85,12 @@ def first_line(text: str, width: int = 200) -> str:
     """Return the first line of a text, cut at `width` characters."""
     line = text.strip().split("\n", 1)[0]
     return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def gist(text: str) -> str:
+    """Return the first line of a text; a long one only as far as its sentences fit."""
+    line = text.strip().split("\n", 1)[0]
+    if len(line) <= GIST:
+        return line
+    end = line.rfind(". ", 0, GIST)
+    return line[:end] if end > 0 else first_line(line, GIST)

@@ -10,9 +10,9 @@ BINS = 10
 EMPTY = {"term": {"sample.output_length": 0}}
 SCORE = {"field": "sample.score"}
 SORTS = {
-    "lowest": ("sample.score", "asc"),
-    "highest": ("sample.score", "desc"),
-    "longest": ("sample.output_length", "desc"),
+    "lowest": ("sample.score", "asc", "double"),
+    "highest": ("sample.score", "desc", "double"),
+    "longest": ("sample.output_length", "desc", "integer"),
 }
 
 
@@ -29,12 +29,14 @@ def nonfinite_steps(run_id: str, segments: Sequence[Segment]) -> Body:
 
 def samples(run_id: str, segment: Segment, size: int, *, order: str) -> Body:
     """Return the body that finds the samples with the lowest or highest scores, or the longest responses."""
-    field, direction = SORTS[order]
+    field, direction, kind = SORTS[order]
+    # Only the samples' indices have these fields, and the snapshot of a run is of all of its indices.
+    sort = {"order": direction, "missing": "_last", "unmapped_type": kind}
     return {
         "size": size,
         "track_total_hits": False,
         "query": {"bool": {"filter": [of_run(run_id), SAMPLE, in_segments([segment])]}},
-        "sort": [{field: {"order": direction, "missing": "_last"}}, {"@timestamp": "asc"}],
+        "sort": [{field: sort}, {"@timestamp": "asc"}],
     }
 
 

@@ -1,0 +1,52 @@
+"""The samples of a step: the worst, the longest, their scores and empty responses beside those of the steps before."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verl_ingest.context.words import counted, number
+from verl_ingest.query.store import Document, Scores, Segment
+
+LOWEST = 5
+LONGEST = 3
+TEXT = 2_000  # characters of a prompt or response
+NOW, BEFORE = "now", "before"
+FEW_EMPTY = 3
+MUCH_EMPTY = 0.05
+MORE_EMPTY = 3.0  # times the share of the steps before
+
+
+def parts(here: Segment, before: Sequence[Segment], window: int) -> dict[str, Sequence[Segment]]:
+    """Return the steps whose scores are compared; a run of samples alone has no attempts to tell them by."""
+    return {NOW: [here], BEFORE: before or [Segment(max(here.first - window, 0), here.first - 1)]}
+
+
+def emptied(scores: Mapping[str, Scores]) -> str | None:
+    """Say that many more responses are empty than in the steps before; None where that is not so."""
+    if NOW not in scores or scores[NOW].empty < FEW_EMPTY:
+        return None
+    now, before = scores[NOW], scores.get(BEFORE)
+    share = now.empty / now.n
+    usual = before.empty / before.n if before and before.n else 0.0
+    if share < MUCH_EMPTY or share < MORE_EMPTY * usual:
+        return None
+    than = f"; in the steps before {number(100 * usual)} % were" if before and before.n else ""
+    return f"{now.empty:,} of {counted(now.n, 'response')} ({number(100 * share)} %) are empty{than}."
+
+
+def entry(document: Document) -> dict[str, Any]:
+    """Return a sample without the prefix of its fields, long texts cut."""
+    fields = {name.removeprefix("sample."): value for name, value in document.items() if name.startswith("sample.")}
+    return {name: value[:TEXT] if isinstance(value, str) else value for name, value in fields.items()}
+
+
+def scores_entry(scores: Mapping[str, Scores]) -> dict[str, Any] | None:
+    """Return the scores as `step --json` has them: edges of the bins, and the counts between them."""
+    if NOW not in scores:
+        return None
+    any_part = scores[NOW]
+    edges = [any_part.low + any_part.width * number for number in range(len(any_part.counts) + 1)]
+    parts = {
+        name: {"n": part.n, "empty": part.empty, "mean": part.mean, "counts": list(part.counts)}
+        for name, part in scores.items()
+    }
+    return {"edges": edges, **parts}
