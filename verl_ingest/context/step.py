@@ -93,7 +93,7 @@ def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now:
     before = attempts.segments(known, attempt, max(step - window, 0), step - 1)
     lowest = run.samples(here, samples.LOWEST)
     if not documents and not lowest:
-        raise NotFound(f"Run '{run.run_id}' has no step {step}{_nearest(run, step)}.")
+        raise NotFound(f"Run '{run.run_id}' has no step {step}{_near(nearest(run, step))}.")
     begin = min((attempt.first_step for attempt in known), default=step)
     start = attempts.segments(known, attempt, begin, min(begin + baseline.WINDOW, step - window) - 1)
     recent = attempts.segments(known, attempt, max(step - stages.RECENT, 0), step - 1)
@@ -282,9 +282,12 @@ def _notes(evidence: Evidence, judged: Sequence[Judged], in_progress: bool, age_
     return notes
 
 
-def _nearest(run: RunReader, step: int) -> str:
-    """Name the steps around one that is not there."""
+def nearest(run: RunReader, step: int) -> list[int]:
+    """Return the steps right before and after one that is not there."""
     below = run.steps(high=step, size=1, newest_first=True)
-    above = run.steps(low=step, size=1, newest_first=False)
-    near = [str(found) for found in (*below, *above)]
-    return f"; the nearest {'is' if len(near) == 1 else 'are'} {' and '.join(near)}" if near else ""
+    return below + run.steps(low=step, size=1, newest_first=False)
+
+
+def _near(steps: Sequence[int]) -> str:
+    near = " and ".join(map(str, steps))
+    return f"; the nearest {'is' if len(steps) == 1 else 'are'} {near}" if steps else ""
