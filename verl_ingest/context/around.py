@@ -1,4 +1,4 @@
-"""What stands beside a step on its page: the charted metrics' levels around it, scores before it, where to go next."""
+"""What stands beside a step on its page: the charted metrics' levels around it, and where to go next."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import attempts, baseline, onset, pooling, step
 from verl_ingest.context.findings import Finding
 from verl_ingest.context.step import Evidence
-from verl_ingest.query.store import Key, Level, Levels, RunReader, Scores, Segment
+from verl_ingest.query.store import Key, Level, Levels, RunReader, Segment
 
-MOST_CHARTS = 12
+MOST_NAMED = 5  # charted beside the golden six
 LOOK = 25  # steps looked through at a time for the next one that is not normal
 FARTHEST = 200
 
@@ -18,15 +18,14 @@ FARTHEST = 200
 class Around:
     """The levels of the charted metrics from `first` to `last`, this step's own besides; golden ones first.
 
-    `nonfinite` are the steps in which a metric was not finite on some rank, `scores` those of the samples `now` and
-    `before`; `previous` and `next` are the neighbours that the run has.
+    `nonfinite` are the steps in which a metric was not finite on some rank, `previous` and `next` the neighbours that
+    the run has.
     """
 
     first: int
     last: int
     levels: Mapping[Key, Levels]
     nonfinite: Mapping[str, Sequence[int]]
-    scores: Mapping[str, Scores]
     previous: int | None
     next: int | None
 
@@ -54,7 +53,6 @@ def gather(
         last=last,
         levels={key: {**earlier.get(key, {}), **_own(evidence, key), **later.get(key, {})} for key in keys},
         nonfinite=run.nonfinite_steps([*before, *here, *after]),
-        scores=run.scores({"now": here, "before": before or [Segment(first, at - 1)]}) if evidence.samples else {},
         previous=next(iter(run.steps(high=at - 1, size=1, newest_first=True)), None),
         next=next(iter(run.steps(low=at + 1, size=1, newest_first=False)), None),
     )
@@ -63,9 +61,10 @@ def gather(
 def charted(evidence: Evidence, findings: Sequence[Finding], catalogue: Catalogue) -> list[Key]:
     """Return the golden six as this run spells them, then the metrics that the findings name."""
     candidates = {key: len(values) for key, values in evidence.values.items()} | _lost(evidence)
-    found = [_widest(candidates, metric.names) for metric in catalogue.golden]
-    found += [_widest(candidates, [name]) for finding in findings for name in finding.metrics]
-    return list(dict.fromkeys(filter(None, found)))[:MOST_CHARTS]
+    golden = [_widest(candidates, metric.names) for metric in catalogue.golden]
+    named = [_widest(candidates, [name]) for finding in findings for name in finding.metrics]
+    others = [key for key in dict.fromkeys(named) if key not in golden]
+    return [key for key in (*golden, *others[:MOST_NAMED]) if key is not None]
 
 
 def find_anomaly(run: RunReader, at: int, *, forward: bool, catalogue: Catalogue, now: int, window: int) -> int | None:

@@ -1,0 +1,91 @@
+"""What happened, in words: verdict, cause, what to do first, the first error."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verl_ingest.catalog import troubles
+from verl_ingest.catalog.metrics import Catalogue
+from verl_ingest.context import baseline, errors
+from verl_ingest.context.findings import Finding
+from verl_ingest.context.words import first_line, pids, ranks
+from verl_ingest.serve.page.ranks import Place, whereabouts
+
+SENTENCES = 3
+MESSAGE = 240  # characters of an error on the first screen
+CRITICAL = "critical"
+ABNORMAL = "abnormal"
+NORMAL = "normal"
+UNKNOWN = "unknown"
+WORDS = {CRITICAL: "Critical", ABNORMAL: "Abnormal", NORMAL: "Normal", UNKNOWN: "Too early to say"}
+
+
+@dataclass(frozen=True)
+class FirstError:
+    """The error to blame: on whom, where, its message, its innermost frames, what followed."""
+
+    who: str
+    where: str
+    time: str
+    message: str
+    frames: tuple[str, ...]
+    then: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to do first, and why it may be: likeliest causes of the metric named first."""
+
+    sentence: str
+    causes: tuple[str, ...] = ()
+
+
+def severity(body: Mapping[str, Any], findings: Sequence[Finding], catalogue: Catalogue) -> str:
+    """Return critical for errors, lost ranks and what must be finite and is not; abnormal for other findings."""
+    finite = (catalogue.find(entry["metric"]) for entry in body["nonfinite"])
+    if body["errors"] or body["missing_ranks"] or any(metric and metric.finite_required for metric in finite):
+        return CRITICAL
+    if findings:
+        return ABNORMAL
+    steps = max((metric["previous"]["steps"] for metric in body["metrics"]), default=0)
+    return NORMAL if steps >= baseline.ENOUGH else UNKNOWN
+
+
+def action(findings: Sequence[Finding], catalogue: Catalogue) -> Action | None:
+    """Return what the catalogues say to do about the first finding that they know."""
+    for finding in findings:
+        if finding.trouble is not None:
+            return Action(troubles.load()[finding.trouble].first_action)
+        for name in finding.metrics:
+            metric = catalogue.find(name)
+            if metric is not None and metric.first_action:
+                return Action(metric.first_action, metric.causes[:SENTENCES])
+    return None
+
+
+def first_error(found: Sequence[Mapping[str, Any]], where: Mapping[int, Place]) -> FirstError | None:
+    """Return the error to blame, None where there is none."""
+    if not found:
+        return None
+    first = found[0]
+    place = where.get(first["ranks"][0]) if len(first["ranks"]) == 1 else None
+    known = Place(
+        host=first["host"] or (place.host if place else None),
+        gpu=first["gpu"] if first["gpu"] is not None else place.gpu if place else None,
+        pid=first["pids"][0] if len(first["pids"]) == 1 else place.pid if place else None,
+    )
+    return FirstError(
+        who=ranks(first["ranks"]) if first["ranks"] else pids(first["pids"]),
+        where=whereabouts(known),
+        time=first["time"],
+        message=first_line(first["message"], MESSAGE),
+        frames=tuple(first["frames"]) or _frames(found),
+        then=tuple(errors.consequences(found)),
+    )
+
+
+def _frames(found: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the frames of the traceback that tells the first error again, for an error that is but a line."""
+    first = found[0]
+    again = (error for error in found[1:] if error["ranks"] == first["ranks"] and error["kind"] == first["kind"])
+    return next((tuple(error["frames"]) for error in again if error["frames"]), ())
