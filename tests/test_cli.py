@@ -100,6 +100,7 @@ def test_apply_says_how_each_template_stands(templated, elasticsearch_url: str, 
         "component template verl@kit: kept",
         "index template verl: kept",
         "index template verl-samples: kept",
+        "index template verl-steps: kept",
     ]
 
 

@@ -31,6 +31,7 @@ CATALOGUE = fields.check(
                 ("event_id", "keyword", "i", {"mapping": {"index": False, "doc_values": False}}),
                 ("event", "keyword", "e", {"index": "records"}),
                 ("sample.input", "text", "s", {"index": "samples"}),
+                ("summary", "object", {"a": ["b"]}, {"index": "steps", "mapping": {"enabled": False}}),
             )
         ]
         + [{"name": "number", "type": "alias", "short": "s", "path": "rank"}],
@@ -89,6 +90,7 @@ def test_each_index_template_adds_the_fields_that_it_alone_has():
     for name, pattern, priority, own in (
         ("verl", "verl-*", 200, {"event": {"type": "keyword"}}),
         ("verl-samples", "verl-samples-*", 201, {"sample.input": {"type": "text", "norms": False}}),
+        ("verl-steps", "verl_steps*", 200, {"summary": {"type": "object", "enabled": False}}),
     ):
         body = {key: value for key, value in built[name].items() if key != "_meta"}
         assert body == {

@@ -270,6 +270,6 @@ def test_the_newest_run(store, write):
 
 def test_a_search_that_fails_is_not_taken_for_an_empty_answer(store, write, monkeypatch):
     write(steps_of("failing", 1))
-    monkeypatch.setattr(elastic.bodies, "presence", lambda *_: {"aggs": {"x": {"terms": {"field": "message"}}}})
+    monkeypatch.setattr(elastic.history, "presence", lambda *_: {"aggs": {"x": {"terms": {"field": "message"}}}})
     with store.open("failing") as run, pytest.raises(StoreError, match="could not answer a search"):
         run.history([Segment(1, 1)], [Segment(1, 1)], [Key("loss", "actor", True)])

@@ -24,8 +24,9 @@ def test_the_pages_name_what_they_are_made_from():
 def test_every_field_and_flag_has_a_row_under_the_right_heading():
     before, records = reference.fields_page().split("## Records only")
     records, samples = records.split("## Samples only")
-    samples, flags = samples.split("## Flags")
-    part = {None: before, "records": records, "samples": samples}
+    samples, steps = samples.split("## Step summaries only")
+    steps, flags = steps.split("## Flags")
+    part = {None: before, "records": records, "samples": samples, "steps": steps}
     for field in fields.load().fields:
         assert f"\n| `{field.name}` |" in part[field.index]
     for flag, meaning in fields.load().flags.items():

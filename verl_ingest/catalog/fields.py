@@ -13,7 +13,7 @@ from verl_ingest.catalog import CatalogueError, read
 KEYS = ("name", "type", "short", "example", "from", "index", "list", "path", "mapping")
 REQUIRED = ("name", "type", "short", "example", "from")
 REQUIRED_OF_ALIAS = ("name", "type", "short", "path")
-INDICES = ("records", "samples")
+INDICES = ("records", "samples", "steps")
 
 # The last second of Elasticsearch's date_nanos.
 LAST_TIME = datetime(2262, 4, 11, 23, 47, 16)
@@ -22,7 +22,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a document; `source` says what fills it, `index` is None where both kinds of index carry it."""
+    """One field of a document; `source` says what fills it, `index` is None where records and samples carry it."""
 
     name: str
     type: str
@@ -135,7 +135,8 @@ def _misfit(field: Field, value: Any) -> str | None:
     """Say why a value does not fit the field, or None where it does."""
     if field.type == "alias":
         return f"an alias can't be written; write {field.path}"
-    expected, fits = _FITS[field.type]
+    is_opaque = (field.mapping or {}).get("enabled") is False  # an object that the server keeps and does not look into
+    expected, fits = _FITS["flattened" if is_opaque else field.type]
     if not field.is_list:
         return None if fits(value) else f"{value!r} is not {expected}"
     if not isinstance(value, list):

@@ -13,6 +13,7 @@ CARRIERS = {
     None: "Every document",
     "records": "Records only (`verl-YYYY.MM.DD`)",
     "samples": "Samples only (`verl-samples-YYYY.MM.DD`)",
+    "steps": "Step summaries only (`verl_steps`)",
 }
 BAD = {"up": "up", "down": "down", "either": "up or down"}
 

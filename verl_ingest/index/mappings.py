@@ -17,6 +17,9 @@ from verl_ingest.catalog.fields import Field, Fields
 # A daily index is a prefix and the day of the event in UTC, YYYY.MM.DD.
 RECORDS_PREFIX = "verl-"
 SAMPLES_PREFIX = "verl-samples-"
+# Step summaries, outside of the patterns: what is in the records must not count twice.
+STEPS_INDEX = "verl_steps"
+STEPS_PATTERN = "verl_steps*"
 # What to search.
 ALL_PATTERN = "verl-*"
 SAMPLES_PATTERN = "verl-samples-*"
@@ -78,6 +81,7 @@ def templates(fields: Fields, metric_names: Iterable[str], *, documents_per_day:
         Template("component_template", KIT_COMPONENT, signed(kit)),
         _index_template(INDEX_TEMPLATE, RECORDS_PREFIX, PRIORITY, properties(fields, "records")),
         _index_template("verl-samples", SAMPLES_PREFIX, PRIORITY + 1, properties(fields, "samples")),
+        _index_template("verl-steps", STEPS_INDEX, PRIORITY, properties(fields, "steps")),
     ]
 
 
@@ -103,7 +107,7 @@ def settings(fields: Fields, *, documents_per_day: int) -> dict[str, Any]:
 
 
 def properties(fields: Fields, index: str | None) -> dict[str, Any]:
-    """Return the mapping of the fields that `index` alone carries; None: those that both carry."""
+    """Return the mapping of the fields that `index` alone carries; None: those that records and samples carry."""
     return {field.name: _mapping(field) for field in fields.fields if field.index == index and field.name != "metrics"}
 
 

@@ -1,11 +1,11 @@
 """Read what the searches of bodies.py answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 from verl_ingest.query import bodies
-from verl_ingest.query.store import Key, Launch, Level, Mark, RunRow, StagePresence
+from verl_ingest.query.store import Launch, Mark, RunRow
 from verl_ingest.query.times import milliseconds
 
 
@@ -51,38 +51,3 @@ def launch(bucket: Mapping[str, Any]) -> Launch:
         first=int(bucket["first"]["value"]),
         last=int(bucket["last"]["value"]),
     )
-
-
-def levels(groups: Mapping[str, Any], keys: Sequence[Key]) -> dict[Key, dict[int, Level]]:
-    """Return metric -> step -> level from what `bodies.levels` answers."""
-    found: dict[Key, dict[int, Level]] = {key: {} for key in keys}
-    members_of: dict[tuple[str | None, bool], list[tuple[int, Key]]] = {}
-    for number, key in enumerate(keys):
-        members_of.setdefault((key.stage, key.ranked), []).append((number, key))
-    for group, members in enumerate(members_of.values()):
-        for step in groups[f"g{group}"]["steps"]["buckets"]:
-            for number, key in members:
-                mean = step[f"w{number}"]["value"]
-                if mean is not None:
-                    found[key][step["key"]] = Level(mean, step[f"low{number}"]["value"], step[f"high{number}"]["value"])
-    return found
-
-
-def presence(aggregations: Mapping[str, Any]) -> dict[str | None, StagePresence]:
-    """Return stage -> what it logged from what `bodies.presence` answers."""
-    return {
-        stage["key"] or None: StagePresence(
-            ranks=frozenset(bucket["key"] for bucket in stage["ranks"]["buckets"]),
-            records={step["key"]: step["doc_count"] for step in stage["steps"]["buckets"]},
-            ends={
-                step["key"]: int(step["dated"]["end"]["value"])
-                for step in stage["steps"]["buckets"]
-                if step["dated"]["end"]["value"] is not None
-            },
-            host_times={
-                step["key"]: {host["key"]: host["time"]["value"] for host in step["hosts"]["buckets"]}
-                for step in stage["steps"]["buckets"]
-            },
-        )
-        for stage in aggregations["stages"]["buckets"]
-    }

@@ -1,10 +1,13 @@
-"""One search each, as plain dicts; elastic.py runs them. Nothing here needs scripts or pipeline aggregations."""
+"""One search each, as plain dicts; elastic.py runs them, history.py and beside.py have more.
+
+Nothing here needs scripts or pipeline aggregations.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from verl_ingest.query.store import Condition, Key, Lines, Segment, Stream
+from verl_ingest.query.store import Condition, Lines, Segment, Stream
 from verl_ingest.query.times import iso
 
 Body = dict[str, Any]
@@ -14,6 +17,7 @@ MOST = 10_000
 # Documents of one step lie side by side on disk: read in this order they come some twenty times as fast as by time.
 AS_STORED = ["_shard_doc"]
 ERROR_LEVELS = ("error", "critical", "fatal")
+WARNING_LEVELS = ("warning", "warn")
 ERROR = {"bool": {"should": [{"exists": {"field": "error.type"}}, {"terms": {"log.level": list(ERROR_LEVELS)}}]}}
 # What says its step itself: a line of a stream after the last step belongs to a step that never came.
 SAYS_STEP = {
@@ -25,7 +29,10 @@ SAMPLE = {"term": {"kind": "sample"}}
 DATED = ("record", "line")
 IS_DATED = {"terms": {"time_source": list(DATED)}}
 # What is read of the events that say how a run was set up; a whole configuration has a thousand entries.
-SETUP = ("extra.world_size", "extra.url", "extra.config.trainer.total_training_steps")
+SETUP = (
+    *("extra.world_size", "extra.url"),
+    *(f"extra.config.trainer.{name}" for name in ("total_training_steps", "default_local_dir")),
+)
 RUN_IDS = [{"run_id": {"terms": {"field": "run_id"}}}]
 LINE_KINDS = {"terms": {"kind": ["log", "event", "unparsed"]}}
 
@@ -167,64 +174,6 @@ def first_after(run_id: str, since: int, until: int, step: int, *, dated: bool) 
     }
 
 
-def levels(run_id: str, segments: Sequence[Segment], keys: Sequence[Key]) -> Body:
-    """Return the body that gives each metric's mean, least and greatest value per step.
-
-    Aggregation names are g<group>, steps, and w<i>, low<i>, high<i> for the i-th key, since names of metrics may hold
-    characters that names of aggregations may not.
-    """
-    groups: dict[tuple[str | None, bool], Body] = {}
-    for number, key in enumerate(keys):
-        field = {"field": f"metrics.{key.name}"}
-        groups.setdefault((key.stage, key.ranked), {}).update(
-            {
-                f"w{number}": {"weighted_avg": {"value": field, "weight": {"field": "weight", "missing": 1}}},
-                f"low{number}": {"min": field},
-                f"high{number}": {"max": field},
-            }
-        )
-    aggs = {
-        f"g{number}": {"filter": _group(stage, ranked), "aggs": {"steps": _per_step(segments, metrics)}}
-        for number, ((stage, ranked), metrics) in enumerate(groups.items())
-    }
-    return _over(run_id, segments, aggs)
-
-
-def presence(run_id: str, segments: Sequence[Segment]) -> Body:
-    """Return the body that tells which ranks, hosts and records each stage had."""
-    at = {"field": "@timestamp"}
-    hosts = {"hosts": {"terms": {"field": "host.name", "size": MOST}, "aggs": {"time": {"avg": at}}}}
-    per_stage = {
-        "ranks": {"terms": {"field": "rank", "size": MOST}},
-        "steps": _per_step(segments, {"dated": {"filter": IS_DATED, "aggs": {"end": {"max": at}}}, **hosts}),
-    }
-    stages = {"terms": {"field": "stage", "size": MOST, "missing": ""}, "aggs": per_stage}
-    return _over(run_id, segments, {"stages": stages})
-
-
-def rank_values(run_id: str, segments: Sequence[Segment], keys: Sequence[Key]) -> Body:
-    """Return the body that gives each metric's value per step and rank, under v<i> for the i-th key."""
-    stages: dict[str | None, Body] = {}
-    for number, key in enumerate(keys):
-        stages.setdefault(key.stage, {})[f"v{number}"] = {"avg": {"field": f"metrics.{key.name}"}}
-    aggs = {}
-    for number, (stage, metrics) in enumerate(stages.items()):
-        ranks = {"ranks": {"terms": {"field": "rank", "size": MOST}, "aggs": metrics}}
-        aggs[f"g{number}"] = {"filter": _group(stage, ranked=True), "aggs": {"steps": _per_step(segments, ranks)}}
-    return _over(run_id, segments, aggs)
-
-
-def troubled_steps(run_id: str, segments: Sequence[Segment]) -> Body:
-    """Return the body that lists the steps with a value that is not finite, or an error."""
-    trouble = {"bool": {"should": [{"exists": {"field": "nonfinite"}}, ERROR]}}
-    return {
-        "size": 0,
-        "track_total_hits": False,
-        "query": _all(of_run(run_id), in_segments(segments), trouble),
-        "aggs": {"steps": _per_step(segments, {})},
-    }
-
-
 def lines(run_id: str, wanted: Lines) -> Body:
     """Return the body that finds log lines; with `text` or `rank` a superset, which the reader must look through."""
     filters = _between(wanted.since, wanted.until)
@@ -233,7 +182,7 @@ def lines(run_id: str, wanted: Lines) -> Body:
     filters += [_any([*of_steps, *around])] if of_steps else []
     if wanted.rank is not None:
         unranked = _any([{"terms": {"process.pid": sorted(wanted.pids)}}, {"exists": {"field": "error.type"}}])
-        filters.append(_any([{"term": {"rank": wanted.rank}}, _all(unranked, _lacks("rank"))]))
+        filters.append(_any([{"term": {"rank": wanted.rank}}, _all(unranked, lacks("rank"))]))
     if wanted.levels is not None:
         traceback = [{"exists": {"field": "error.type"}}] if set(wanted.levels) & set(ERROR_LEVELS) else []
         filters.append({"bool": {"should": [{"terms": {"log.level": list(wanted.levels)}}, *traceback]}})
@@ -290,16 +239,6 @@ def _compare(field: str, operator: str, number: float) -> Body:
     return equal if operator == "==" else _all({"exists": {"field": field}}, none=[equal])
 
 
-def _over(run_id: str, segments: Sequence[Segment], aggs: Body) -> Body:
-    query = _all(of_run(run_id), METRIC, in_segments(segments))
-    return {"size": 0, "track_total_hits": False, "query": query, "aggs": aggs}
-
-
-def _per_step(segments: Sequence[Segment], aggs: Body) -> Body:
-    count = sum(segment.last - segment.first + 1 for segment in segments)
-    return {"terms": {"field": "step", "size": max(count, 1), "order": {"_key": "asc"}}, "aggs": aggs}
-
-
 def _newest(*first: Body) -> Body:
     hit = {"size": 1, "sort": [*first, {"@timestamp": "desc"}], "_source": ["step", "@timestamp", "time_source"]}
     return {"top_hits": hit}
@@ -315,20 +254,18 @@ def _composite(sources: Sequence[Body], after: Mapping[str, Any] | None, aggs: B
 
 
 def _stream(run_id: str, stream: Stream) -> Body:
-    own = {"term": {"rank": stream.rank}} if stream.rank is not None else _lacks("rank")
+    own = {"term": {"rank": stream.rank}} if stream.rank is not None else lacks("rank")
     dated = [IS_DATED] if stream.dated else []
-    return _all(of_run(run_id), METRIC, SAYS_STEP, own, _stage(stream.stage), *dated)
+    return _all(of_run(run_id), METRIC, SAYS_STEP, own, of_stage(stream.stage), *dated)
 
 
-def _group(stage: str | None, ranked: bool) -> Body:
-    return _all(_stage(stage), {"exists": {"field": "rank"}} if ranked else _lacks("rank"))
+def of_stage(stage: str | None) -> Body:
+    """Return the filter for records of a stage, or of none."""
+    return {"term": {"stage": stage}} if stage else lacks("stage")
 
 
-def _stage(stage: str | None) -> Body:
-    return {"term": {"stage": stage}} if stage else _lacks("stage")
-
-
-def _lacks(field: str) -> Body:
+def lacks(field: str) -> Body:
+    """Return the filter for documents without a field."""
     return {"bool": {"must_not": [{"exists": {"field": field}}]}}
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from verl_ingest.errors import NotFound, StoreError
-from verl_ingest.index.mappings import ALL_PATTERN, RECORDS_PATTERN, SAMPLES_PATTERN, SAMPLES_PREFIX
-from verl_ingest.query import answers, beside, bodies, moments
+from verl_ingest.index.mappings import ALL_PATTERN, RECORDS_PATTERN, SAMPLES_PATTERN, SAMPLES_PREFIX, STEPS_PATTERN
+from verl_ingest.query import answers, beside, bodies, history, moments, summaries
 from verl_ingest.query.bodies import Body
 from verl_ingest.query.store import (
     Condition,
@@ -19,6 +19,7 @@ from verl_ingest.query.store import (
     Key,
     Launch,
     Lines,
+    MadeOf,
     Moment,
     Process,
     RunRow,
@@ -27,6 +28,7 @@ from verl_ingest.query.store import (
     Share,
     Stream,
 )
+from verl_ingest.query.summaries import Summary
 
 PACE_STEPS = 51
 PAGE = 10_000  # what a search may return, unless an index is set otherwise
@@ -206,17 +208,34 @@ class ElasticRun:
         """Return the metrics' levels in the segments, and what each stage logged in the recent ones."""
         if not segments or not keys:
             return History(levels={}, presence={})
-        asked = (bodies.levels(self.run_id, segments, keys), bodies.presence(self.run_id, recent))
-        levels, presence = _several(self._client, {}, [{**body, "pit": self._pit()} for body in asked])
-        return History(
-            levels=answers.levels(levels["aggregations"], keys), presence=answers.presence(presence["aggregations"])
-        )
+        wanted = [*segments, *recent]
+        stored = self.summaries(wanted)
+        if not stored:
+            return self._history_of_records(segments, recent, keys)
+        made_of = self.made_of(wanted)
+        fresh = {found.step: found for found in stored if found.made_of == made_of.get(found.step)}
+        rest, recent_rest = (summaries.others(part, made_of, fresh) for part in (segments, recent))
+        return summaries.history(fresh, segments, recent, self._history_of_records(rest, recent_rest, keys))
+
+    def summaries(self, segments: Sequence[Segment]) -> list[Summary]:
+        """Return the summaries that there are of the segments' steps, of all attempts, fresh or not."""
+        # By its pattern, so that an index that is not there, or not allowed, is the same as one without summaries.
+        found = self._client.search(index=STEPS_PATTERN, body=summaries.stored(self.run_id, segments))
+        return [summary for hit in found["hits"]["hits"] if (summary := summaries.read(hit["_source"])) is not None]
+
+    def made_of(self, segments: Sequence[Segment]) -> dict[int, MadeOf]:
+        """Return what records each step of the segments has, in order of step."""
+        return history.read_made_of(self._search(history.made_of(self.run_id, segments))["aggregations"])
+
+    def metric_records(self, segments: Sequence[Segment]) -> Iterator[Document]:
+        """Yield the metric records of the segments, each as often as it stands in the store."""
+        return map(_document, self._hits(history.metric_records(self.run_id, segments)))
 
     def rank_values(self, segments: Sequence[Segment], keys: Sequence[Key]) -> dict[Key, dict[int, dict[int, float]]]:
         """Return metric -> step -> rank -> value."""
         if not segments or not keys:
             return {}
-        groups = self._search(bodies.rank_values(self.run_id, segments, keys))["aggregations"].values()
+        groups = self._search(history.rank_values(self.run_id, segments, keys))["aggregations"].values()
         steps = [bucket for group in groups for bucket in group["steps"]["buckets"]]
         found: dict[Key, dict[int, dict[int, float]]] = {}
         for number, key in enumerate(keys):
@@ -233,8 +252,8 @@ class ElasticRun:
         return found
 
     def troubled_steps(self, segments: Sequence[Segment]) -> list[int]:
-        """Return the steps with a value that is not finite, an error or a traceback, in order."""
-        body = bodies.troubled_steps(self.run_id, segments)
+        """Return the steps with a value that is not finite, an error, or a warning of known trouble, in order."""
+        body = history.troubled_steps(self.run_id, segments)
         return [bucket["key"] for bucket in self._search(body)["aggregations"]["steps"]["buckets"]]
 
     def nonfinite_steps(self, segments: Sequence[Segment]) -> dict[str, list[int]]:
@@ -284,6 +303,18 @@ class ElasticRun:
             if buckets:
                 return buckets[0]["key"]
         return None
+
+    def _history_of_records(
+        self, segments: Sequence[Segment], recent: Sequence[Segment], keys: Sequence[Key]
+    ) -> History:
+        of_levels = [history.levels(self.run_id, segments, keys)] if segments else []
+        of_presence = [history.presence(self.run_id, recent)] if recent else []
+        asked = [{**body, "pit": self._pit()} for body in (*of_levels, *of_presence)]
+        found = [answer["aggregations"] for answer in _several(self._client, {}, asked)] if asked else []
+        return History(
+            levels=history.read_levels(found[0], keys) if of_levels else {key: {} for key in keys},
+            presence=history.read_presence(found[-1]) if of_presence else {},
+        )
 
     def _pit(self) -> Body:
         return {"id": self.pit, "keep_alive": KEEP_ALIVE}

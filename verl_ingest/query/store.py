@@ -74,6 +74,17 @@ class Level:
 Levels = Mapping[int, Level]  # step -> level
 
 
+class MadeOf(NamedTuple):
+    """The metric records of one step and attempt: how many, time of the last one, sum of their sequence numbers.
+
+    The server raises the sequence number with every write, so that no other records have the same three.
+    """
+
+    records: int
+    last: int
+    writes: int
+
+
 @dataclass(frozen=True)
 class StagePresence:
     """What one stage logged in a few steps."""
@@ -228,7 +239,7 @@ class RunReader(Protocol):
         """Return metric -> step -> rank -> value."""
 
     def troubled_steps(self, segments: Sequence[Segment]) -> list[int]:
-        """Return the steps with a value that is not finite, an error or a traceback, in order."""
+        """Return the steps with a value that is not finite, an error, or a warning of known trouble, in order."""
 
     def nonfinite_steps(self, segments: Sequence[Segment]) -> dict[str, list[int]]:
         """Return the steps in which a metric was not finite on some rank, for each such metric."""
