@@ -148,7 +148,7 @@ def test_a_template_that_would_take_the_kits_indices_is_named(server: Elasticsea
 @pytest.mark.parametrize(("pattern", "priority"), [("verl-*", 100), ("verl-archive-*", 300), ("verlauf-*", 200)])
 def test_a_template_that_leaves_the_kits_indices_alone_is_no_rival(server: Elasticsearch, pattern: str, priority: int):
     server.indices.put_index_template(name=RIVAL, index_patterns=[pattern], priority=priority)
-    assert states(run(server, wanted())) == ["created"] * 3
+    assert states(run(server, wanted())) == ["created"] * 4
 
 
 def test_a_load_needs_the_templates(server: Elasticsearch):
