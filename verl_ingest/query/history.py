@@ -20,6 +20,7 @@ from verl_ingest.query.bodies import (
 from verl_ingest.query.store import Key, Level, MadeOf, Segment, StagePresence
 
 AT = {"field": "@timestamp"}
+MOST_STEPS = 65_536  # more buckets than these the server refuses
 
 
 def levels(run_id: str, segments: Sequence[Segment], keys: Sequence[Key]) -> Body:
@@ -148,7 +149,7 @@ def _metrics_in(run_id: str, segments: Sequence[Segment]) -> Body:
 
 def _per_step(segments: Sequence[Segment], aggs: Body) -> Body:
     count = sum(segment.last - segment.first + 1 for segment in segments)
-    return {"terms": {"field": "step", "size": max(count, 1), "order": {"_key": "asc"}}, "aggs": aggs}
+    return {"terms": {"field": "step", "size": min(max(count, 1), MOST_STEPS), "order": {"_key": "asc"}}, "aggs": aggs}
 
 
 def _group(stage: str | None, ranked: bool) -> Body:

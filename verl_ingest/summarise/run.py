@@ -1,0 +1,113 @@
+"""Bring the step summaries of a run up to date: write those that are missing or not fresh, remove what has no step.
+
+Records are read whole, some 20,000 at a time, and not aggregated by the server: the std is weighted and the worst rank
+depends on which way is bad, which its aggregations can't say. Only records of steps whose summary is not fresh are
+read, so that doing it again costs a count, and an interrupted pass goes on where it was.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from elasticsearch import Elasticsearch
+
+from verl_ingest.catalog.metrics import Catalogue
+from verl_ingest.context import attempts
+from verl_ingest.context.attempts import Attempt
+from verl_ingest.context.dates import settled
+from verl_ingest.query import summaries
+from verl_ingest.query.elastic import ElasticRun
+from verl_ingest.query.store import Document, MadeOf, Segment
+from verl_ingest.summarise import writing
+from verl_ingest.summarise.step import summarise
+
+STEPS = 500  # looked at together
+RECORDS = 20_000  # in memory, or those of one step
+LAST_STEP = 2**53
+
+
+@dataclass
+class Changes:
+    """What a pass did: steps with a new summary, with one made again, how many summaries stayed and were removed."""
+
+    new: list[int] = field(default_factory=list)
+    again: list[int] = field(default_factory=list)
+    kept: int = 0
+    removed: int = 0
+
+
+def bring_up_to_date(
+    run: ElasticRun,
+    client: Elasticsearch,
+    *,
+    catalogue: Catalogue,
+    low: int = 0,
+    rebuild: bool = False,
+    progress: Callable[[int], object] = lambda steps: None,
+) -> Changes:
+    """Bring the summaries of the steps from `low` on up to date; `progress` is told the steps as they are done.
+
+    With `rebuild` also those that are fresh are made again. Raises StoreError where the server refuses one.
+    """
+    changes, known = Changes(), _attempts(run)
+    while known and (steps := run.steps(low=low, size=STEPS, newest_first=False)):
+        end = steps[-1] if len(steps) == STEPS else LAST_STEP
+        stored = {(found.attempt, found.step): found for found in run.summaries([Segment(low, end)])}
+        for attempt in known:
+            for segment in _own(known, attempt, low, steps[-1]):
+                made_of = run.made_of([segment])
+                before = {step: stored.pop((attempt.number, step), None) for step in made_of}
+                stale = [step for step, old in before.items() if rebuild or old is None or old.made_of != made_of[step]]
+                for batch in _batches(stale, made_of):
+                    documents = _read(run, segment, made_of, batch)
+                    made = (
+                        summarise(documents[step], attempt=attempt.number, made_of=made_of[step], catalogue=catalogue)
+                        for step in batch
+                    )
+                    writing.write(client, made)
+                changes.new += [step for step in stale if before[step] is None]
+                changes.again += [step for step in stale if before[step] is not None]
+                changes.kept += len(made_of) - len(stale)
+        writing.remove(client, stored.values())
+        changes.removed += len(stored)
+        progress(len(steps))
+        low = end + 1
+    writing.refresh(client)
+    return changes
+
+
+def _attempts(run: ElasticRun) -> list[Attempt]:
+    """Return the attempts of the run as its newest steps tell them."""
+    for step in run.steps(size=attempts.NEAR, newest_first=True):
+        known = attempts.find(run, settled(run.records(step)))
+        if known:
+            return known
+    return []
+
+
+def _own(known: Sequence[Attempt], attempt: Attempt, low: int, high: int) -> list[Segment]:
+    """Return where the steps stand that the attempt itself logged, as a reader of its history asks for them."""
+    first = low if attempt.number == 1 else max(low, attempt.first_step)
+    return attempts.segments(known, attempt.number, first, high)
+
+
+def _batches(steps: Sequence[int], made_of: Mapping[int, MadeOf]) -> Iterator[list[int]]:
+    """Yield the steps, as many at a time as may be in memory."""
+    batch, records = [], 0
+    for step in steps:
+        if batch and records + made_of[step].records > RECORDS:
+            yield batch
+            batch, records = [], 0
+        batch.append(step)
+        records += made_of[step].records
+    if batch:
+        yield batch
+
+
+def _read(
+    run: ElasticRun, segment: Segment, made_of: Mapping[int, MadeOf], steps: Sequence[int]
+) -> dict[int, list[Document]]:
+    """Return the metric records of some steps of a segment, by step."""
+    found: dict[int, list[Document]] = {}
+    for document in run.metric_records(summaries.others([segment], made_of, made_of.keys() - set(steps))):
+        found.setdefault(document["step"], []).append(document)
+    return found
