@@ -66,7 +66,7 @@ def change(section: str, position: int, **values: Any) -> Callable[[dict[str, An
         ),
         (
             lambda found: found["service"].pop("storage.keep.rejected"),
-            "service: without storage.keep.rejected a start deletes the rejected chunks that earlier ones kept.",
+            "service: without storage.keep.rejected no file keeps what Fluent Bit gives up sending.",
         ),
         (
             change("inputs", 0, refresh_intervall="5"),

@@ -53,7 +53,7 @@ def context(settings: Settings) -> dict[str, Any]:
 
 def rejected_folder(settings: Settings) -> Path:
     """Return where an agent keeps the chunks that it gave up."""
-    return Path(settings.agent.state, "storage", "rejected")
+    return Path(settings.agent.state, "rejected")
 
 
 def _inputs(settings: Settings) -> list[dict[str, str]]:

@@ -76,7 +76,7 @@ def _unknown(given: Mapping[str, Any], known: Mapping[str, str], where: str) -> 
 
 def _service(service: Mapping[str, Any]) -> Iterator[str]:
     if not _is_on(service.get("storage.keep.rejected")):
-        yield "service: without storage.keep.rejected a start deletes the rejected chunks that earlier ones kept."
+        yield "service: without storage.keep.rejected no file keeps what Fluent Bit gives up sending."
 
 
 def _inputs(inputs: list[Mapping[str, Any]]) -> Iterator[str]:
