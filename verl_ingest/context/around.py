@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import attempts, baseline, onset, pooling, step
 from verl_ingest.context.findings import Finding
+from verl_ingest.context.pooling import Value
 from verl_ingest.context.step import Evidence
 from verl_ingest.query.store import Key, Level, Levels, RunReader, Segment
 
@@ -16,7 +17,7 @@ FARTHEST = 200
 
 @dataclass(frozen=True)
 class Around:
-    """The levels of the charted metrics from `first` to `last`, this step's own besides; golden ones first.
+    """The levels of the charted metrics in the steps `first` to `last`, the golden six first.
 
     `nonfinite` are the steps in which a metric was not finite on some rank, `previous` and `next` the neighbours that
     the run has.
@@ -40,31 +41,44 @@ def gather(
 ) -> Around:
     """Read what the page shows beside what the step's context holds already."""
     at, known = evidence.step, evidence.known
-    first, last = max(at - window, 0), at + window
-    before = attempts.segments(known, evidence.attempt, first, at - 1)
-    after = attempts.segments(known, len(known), at + 1, last)
-    keys = charted(evidence, findings, catalogue)
-    lost = [key for key in keys if key not in evidence.values]
-    later = run.history(after, [], keys).levels
-    earlier = {**evidence.levels, **run.history(before, [], lost).levels}
+    before = attempts.segments(known, evidence.attempt, max(at - window, 0), at - 1)
+    after = attempts.segments(known, len(known), at + 1, at + window)
     here = attempts.segments(known, evidence.attempt, at, at) or [Segment(at, at)]
+    previous = next(iter(run.steps(high=at - 1, size=1, newest_first=True)), None)
+    keys = _charted(evidence, findings, catalogue)
+    if not keys and previous is not None:  # a step that never came to its end: what the run logs otherwise
+        keys = _golden(_spread(pooling.last_values(run.records(previous))), catalogue)
+    later = run.history(after, [], keys).levels
+    lost = [key for key in keys if key not in evidence.values]
+    earlier = {**evidence.levels, **run.history(before, [], lost).levels}
+    levels = {key: {**earlier.get(key, {}), **_own(evidence, key), **later.get(key, {})} for key in keys}
+    steps = {at, *(step for of_key in levels.values() for step in of_key)}
     return Around(
-        first=first,
-        last=last,
-        levels={key: {**earlier.get(key, {}), **_own(evidence, key), **later.get(key, {})} for key in keys},
+        first=min(steps),
+        last=max(steps),
+        levels=levels,
         nonfinite=run.nonfinite_steps([*before, *here, *after]),
-        previous=next(iter(run.steps(high=at - 1, size=1, newest_first=True)), None),
+        previous=previous,
         next=next(iter(run.steps(low=at + 1, size=1, newest_first=False)), None),
     )
 
 
-def charted(evidence: Evidence, findings: Sequence[Finding], catalogue: Catalogue) -> list[Key]:
+def _charted(evidence: Evidence, findings: Sequence[Finding], catalogue: Catalogue) -> list[Key]:
     """Return the golden six as this run spells them, then the metrics that the findings name."""
-    candidates = {key: len(values) for key, values in evidence.values.items()} | _lost(evidence)
-    golden = [_widest(candidates, metric.names) for metric in catalogue.golden]
-    named = [_widest(candidates, [name]) for finding in findings for name in finding.metrics]
-    others = [key for key in dict.fromkeys(named) if key not in golden]
-    return [key for key in (*golden, *others[:MOST_NAMED]) if key is not None]
+    candidates = _lost(evidence) | _spread(evidence.values)
+    golden = _golden(candidates, catalogue)
+    named = (_widest(candidates, [name]) for finding in findings for name in finding.metrics)
+    others = [key for key in dict.fromkeys(named) if key is not None and key not in golden]
+    return [*golden, *others[:MOST_NAMED]]
+
+
+def _golden(candidates: Mapping[Key, int], catalogue: Catalogue) -> list[Key]:
+    return [key for metric in catalogue.golden if (key := _widest(candidates, metric.names)) is not None]
+
+
+def _spread(values: Mapping[Key, Sequence[Value]]) -> dict[Key, int]:
+    """Return how many ranks have a value of each metric."""
+    return {key: len(of_key) for key, of_key in values.items()}
 
 
 def find_anomaly(run: RunReader, at: int, *, forward: bool, catalogue: Catalogue, now: int, window: int) -> int | None:

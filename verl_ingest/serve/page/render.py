@@ -21,9 +21,14 @@ def step_html(view: StepView, *, base: str = "") -> str:
     return html("step.html.j2", base=base, view=view, markdown=markdown.text(view))
 
 
-def unknown_step_html(sentence: str, nearest: Sequence[tuple[str, str]], *, base: str = "") -> str:
-    """Return the page for a step that is not there: why, and (words, address) of where to go instead."""
-    return html("unknown_step.html.j2", base=base, sentence=sentence, nearest=nearest)
+def unknown_step_html(
+    sentence: str, nearest: Sequence[tuple[str, str]], *, base: str = "", missing: bool = True
+) -> str:
+    """Return the page that has no step to show: a sentence, and (words, address) of where to go instead.
+
+    Where a step is `missing`, it says why that may be.
+    """
+    return html("unknown_step.html.j2", base=base, sentence=sentence, nearest=nearest, missing=missing)
 
 
 def html(template: str, *, base: str = "", **values: Any) -> str:

@@ -5,7 +5,7 @@
   const place = document.querySelector(".charts");
   const colours = getComputedStyle(document.documentElement);
   const colour = (name) => colours.getPropertyValue(name).trim();
-  const number = (value) => (value === null ? "–" : Number(value.toPrecision(3)).toLocaleString("en"));
+  const number = (value) => (value === null ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 3 }));
 
   // Its legend sets styles inline, which the pages' policy forbids; the caption above each chart does that work.
   Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
