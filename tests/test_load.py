@@ -5,17 +5,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticsearch import ApiError, Elasticsearch
 
+from tests.stand_in import DISK_FULL, bulk_answer, stand_in
 from verl_ingest.errors import InputError, KitError
-from verl_ingest.load import files, pipeline, reader, shipper
+from verl_ingest.load import files, patience, pipeline, reader, shipper
 from verl_ingest.load.files import LogFile
 from verl_ingest.load.pipeline import Summary
 from verl_ingest.load.reader import Lines, Unfinished
@@ -274,56 +273,6 @@ class TestBadInput:
         assert "rank0.jsonl: the file can't be read: No such file or directory." in summary.unreadable[0]
 
 
-DISK_FULL = -429  # it comes with the status 429
-
-
-def bulk_answer(*statuses: int) -> tuple[int, dict[str, Any]]:
-    errors = {
-        429: {"type": "es_rejected_execution_exception", "reason": "busy"},
-        400: {"type": "document_parsing_exception", "reason": "no"},
-        DISK_FULL: {"type": "cluster_block_exception", "reason": "blocked by: flood-stage watermark"},
-    }
-    items = [{"index": {"status": abs(s), **({"error": errors[s]} if s in errors else {})}} for s in statuses]
-    return 200, {"errors": any(s in errors for s in statuses), "items": items}
-
-
-class stand_in:
-    """A server that gives these (status, body) answers in turn, as Elasticsearch does when it can't take a request."""
-
-    def __init__(self, answers: list[tuple[int, dict[str, Any]]]) -> None:
-        self.answers, self.bodies = answers, []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_PUT(self) -> None:
-                outer.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-                status, body = outer.answers.pop(0)
-                text = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("X-Elastic-Product", "Elasticsearch")
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever)
-
-    def __enter__(self) -> Elasticsearch:
-        self.thread.start()
-        self.client = Elasticsearch(f"http://127.0.0.1:{self.server.server_port}", max_retries=0)
-        return self.client
-
-    def __exit__(self, *_: Any) -> None:
-        self.client.close()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
 class TestServerFailures:
     @pytest.fixture
     def log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogFile:
@@ -360,7 +309,7 @@ class TestServerFailures:
             assert caught.value.status_code == 403
 
     def test_a_server_that_stays_busy_ends_the_load(self, log: LogFile, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(shipper, "PATIENCE_S", 0.05)
+        monkeypatch.setattr(patience, "PATIENCE_S", 0.05)
         with (
             stand_in([bulk_answer(429, 429, 429)] * 20) as client,
             pytest.raises(KitError, match=r"too busy.*run the same load again later"),

@@ -47,7 +47,7 @@ def audit_files(
             ElasticStore(server),
             settings,
             full=full,
-            shipper=Shipper(server) if repair else None,
+            shipper=Shipper(server, notice=reading.notice) if repair else None,
             progress=partial(reading.progress, hidden=as_json),
         )
     if as_json:

@@ -72,7 +72,7 @@ def _ask(found: Sequence[Letter], settings: Settings, *, send: bool, progress: r
     with client.explained(settings), client.connect(settings) as server:
         if send:
             require(server)
-        shippers = partial(Shipper, server) if send else None
+        shippers = partial(Shipper, server, notice=reading.notice) if send else None
         replay.read(found, ElasticStore(server), open_shipper=shippers, progress=progress)
 
 

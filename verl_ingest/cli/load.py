@@ -34,7 +34,7 @@ def load_files(
     with client.explained(settings), client.connect(settings) as server:
         require(server)
         with reading.progress("loading", found.logs, hidden=as_json) as progress:
-            summary = pipeline.load(found.logs, server, settings, final=final, progress=progress)
+            summary = pipeline.load(found.logs, server, settings, final=final, progress=progress, notice=reading.notice)
         server.indices.refresh(index=ALL_PATTERN)
     if as_json:
         typer.echo(orjson.dumps(summary, option=orjson.OPT_INDENT_2).decode())

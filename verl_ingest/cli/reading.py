@@ -68,6 +68,11 @@ def progress(what: str, files: Sequence[Sized], *, hidden: bool) -> Iterator[Cal
         yield lambda read: bar.advance(task, read)
 
 
+def notice(sentence: str) -> None:
+    """Say on stderr what goes on meanwhile; a progress bar that is shown stays below it."""
+    typer.echo(sentence, err=True)
+
+
 def refuse_incomplete(refused: Mapping[str, int], unreadable: Sequence[str], *, again: str) -> None:
     """Raise what kept a line from becoming a document: refusals by reason, sentences about files; else do nothing."""
     if refused:

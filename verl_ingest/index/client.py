@@ -74,13 +74,16 @@ def explain(error: Exception, settings: Settings) -> StoreError:
                 f"{server} closed the connection; write https:// in ELASTICSEARCH_URL if it speaks TLS, or see its log."
             )
         case Unreachable():
-            why = re.search(r"\[Errno -?\d+\] ([^)]+)", error.message)
-            text = (
-                f"{server} can't be reached ({why[1] if why else error.message}); start it, or set ELASTICSEARCH_URL."
-            )
+            text = f"{server} can't be reached ({cause(error)}); start it, or set ELASTICSEARCH_URL."
         case _:
             text = f"{server} gave an answer that can't be read ({error}); is there a proxy in between?"
     return StoreError(text)
+
+
+def cause(error: Unreachable) -> str:
+    """Return the operating system's words for why a server can't be reached."""
+    why = re.search(r"\[Errno -?\d+\] ([^)]+)", error.message)
+    return why[1] if why else error.message
 
 
 def foreign(url: str) -> str:

@@ -11,6 +11,7 @@ from elasticsearch import Elasticsearch
 from verl_ingest.errors import InputError
 from verl_ingest.load import duration
 from verl_ingest.load.files import LogFile
+from verl_ingest.load.patience import Notice
 from verl_ingest.load.reader import Unfinished, read
 from verl_ingest.load.shipper import Shipper
 from verl_ingest.load.threads import Advance, work_through
@@ -56,15 +57,16 @@ def load(
     *,
     final: bool = False,
     progress: Advance = lambda read: None,
+    notice: Notice = lambda sentence: None,
 ) -> Summary:
-    """Write every line of the files into the daily indices; `progress` is told the bytes read.
+    """Write every line of the files into the daily indices; `progress` is told the bytes read, `notice` of outages.
 
     A file that can't be read is named in the summary and the others go on. Loading again changes nothing but what is
     new. Raises what the client raises where the server stays away or refuses a whole request.
     """
     started = time.monotonic()
     summary, lock = Summary(), threading.Lock()
-    shipper = Shipper(client)
+    shipper = Shipper(client, notice=notice)
 
     def work(log: LogFile, normaliser: Normaliser, advance: Advance) -> None:
         try:
