@@ -16,12 +16,12 @@ from elasticsearch import ApiError, Elasticsearch
 
 from verl_ingest.errors import StoreError
 from verl_ingest.index.mappings import ALL_PATTERN
+from verl_ingest.load.patience import PATIENCE_S, Notice, Patience
 from verl_ingest.normalise.lua import Block, Undated
 
 SENDERS = 3
 WAITING = 2 * SENDERS  # requests in memory at once
 BUSY = (429, 502, 503, 504)
-PATIENCE_S = 120  # without any success, before a load gives up
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
 _LOOKUP = 5_000  # ids a search, below max_result_window
 _DISK_FULL = (
@@ -49,13 +49,14 @@ class Shipped:
 class Shipper:
     """Sends bodies in the background; `close` waits for all and raises what went wrong."""
 
-    def __init__(self, client: Elasticsearch) -> None:
+    def __init__(self, client: Elasticsearch, *, notice: Notice = lambda sentence: None) -> None:
+        """Take the client, and what is told when the server goes away and when it is back."""
         self._client = client
         self._pool = ThreadPoolExecutor(SENDERS, thread_name_prefix="bulk")
         self._free = threading.BoundedSemaphore(WAITING)
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
-        self._last_success = time.monotonic()
+        self._patience = Patience(notice)
         self.shipped = Shipped()
 
     def send(self, block: Block) -> None:
@@ -106,12 +107,13 @@ class Shipper:
         """Write a body; items that the server was too busy for are sent again, refused ones are counted by reason."""
         wait = _FIRST_WAIT_S
         while True:
+            began = time.monotonic()
             busy = self._count(self._patiently(partial(self._request, body))["items"])
             if not busy:
                 return
             lines = body.split(b"\n")
             body = b"".join(b"%b\n%b\n" % (lines[2 * position], lines[2 * position + 1]) for position in busy)
-            self._wait(wait, StoreError(_TOO_BUSY))
+            self._wait(wait, StoreError(_TOO_BUSY), began)
             wait = min(2 * wait, _LONGEST_WAIT_S)
 
     def _request(self, body: bytes) -> Any:
@@ -135,28 +137,28 @@ class Shipper:
                     error = item["index"]["error"]
                     reason = _OF_ONE.sub("", error.get("reason", ""))
                     self.shipped.refused[f"{error['type']}: {reason}"] += 1
-            if len(busy) < len(items):
-                self._last_success = time.monotonic()
+        if len(busy) < len(items):
+            self._patience.succeed()
         return busy
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """Return what a call returns; while the server is busy or away, wait longer each time and call again."""
         wait = _FIRST_WAIT_S
         while True:
+            began = time.monotonic()
             try:
                 return call()
             except (TransportFailure, ConnectionTimeout) as error:
-                self._wait(wait, error)
+                self._wait(wait, error, began)
             except ApiError as error:
                 if error.status_code not in BUSY:
                     raise
-                self._wait(wait, error)
+                self._wait(wait, error, began)
             wait = min(2 * wait, _LONGEST_WAIT_S)
 
-    def _wait(self, seconds: float, reason: Exception) -> None:
-        """Sleep before the next try; give up where another sender failed, or nothing succeeded for PATIENCE_S."""
+    def _wait(self, seconds: float, reason: Exception, began: float) -> None:
+        """Sleep before the next try; give up where another sender failed, or patience is over."""
         if self._failure:
             raise self._failure
-        if time.monotonic() - self._last_success > PATIENCE_S:
-            raise reason
+        self._patience.fail(reason, since=began)
         time.sleep(seconds)
