@@ -58,8 +58,13 @@ def read_levels(groups: Mapping[str, Any], keys: Sequence[Key]) -> dict[Key, dic
                     weighted = step[f"weighted{number}"]["value"]  # None where the weights add up to nothing
                     is_weighted = weighted is not None and not step["unweighted"][f"unweighted{number}"]["value"]
                     mean = weighted if is_weighted else values["avg"]
-                    found[key][step["key"]] = Level(mean, values["min"], values["max"])
+                    found[key][step["key"]] = level(mean, values["min"], values["max"])
     return found
+
+
+def level(mean: float, low: float, high: float) -> Level:
+    """Return a level, its mean to 12 digits: those beyond depend on the order in which the values are added up."""
+    return Level(float(f"{mean:.12g}"), low, high)
 
 
 def presence(run_id: str, segments: Sequence[Segment]) -> Body:

@@ -21,7 +21,8 @@ from itertools import groupby
 from typing import Any
 
 from verl_ingest.query.bodies import Body, in_segments, of_run
-from verl_ingest.query.store import Document, History, Key, Level, MadeOf, Segment, StagePresence
+from verl_ingest.query.history import level
+from verl_ingest.query.store import Document, History, Key, MadeOf, Segment, StagePresence
 from verl_ingest.query.times import iso
 
 VERSION = 1  # of what a summary says; those of another version are not used
@@ -124,7 +125,7 @@ def history(
     for key, levels_of_records in of_records.levels.items():
         spreads = {step: summary.metrics[key] for step, summary in fresh.items() if key in summary.metrics}
         levels_of_summaries = {
-            step: Level(spread.mean, spread.low, spread.high)
+            step: level(spread.mean, spread.low, spread.high)
             for step, spread in spreads.items()
             if _is_in(step, segments)
         }
