@@ -11,8 +11,7 @@ from pathlib import Path
 from random import Random
 
 from chaos import proxy, report, scenarios, server, verdict
-from chaos.scenarios import Scenario
-from chaos.scene import Scene
+from chaos.scene import Scenario, Scene
 from chaos.server import Server
 from chaos.verdict import Verdict
 from tests import fluentbit
@@ -58,21 +57,10 @@ def play(scenario: Scenario, elasticsearch: Server, binary: str, place: Path, *,
     random = Random(f"{seed} {scenario.name}")
     refusals = proxy.Refusals(random, requests=scenario.refused_requests, items=scenario.refused_items)
     with proxy.before(elasticsearch.url, refusals) as url:
-        scene = Scene(
-            run_id=f"chaos-{scenario.name}",
-            place=place,
-            binary=binary,
-            server=elasticsearch,
-            refusals=refusals,
-            url=url,
-            lines=scenario.lines,
-            random=random,
-            writers=scenario.writers,
-            poll=scenario.poll,
-        )
+        scene = Scene(scenario, place, binary, elasticsearch, url, random, refusals)
         try:
             scenario.play(scene)
-            return verdict.of(scenario, scene)
+            return verdict.of(scene)
         finally:
             scene.close()
 

@@ -1,45 +1,24 @@
 """What is done to the agent, the server and the files, and what Fluent Bit 5.1.1 is known to lose by it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from chaos.scene import Scene
+from chaos.scene import Scenario, Scene
 
 ROUNDS = 6
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """One thing that happens to a run; `play` ends with the agent and the server up.
-
-    refused_requests, refused_items: shares that a proxy before the server refuses. may_lose: the agent may lose lines
-    that are in a file (the audit must name them). may_be_gone: lines may be lost that are in no file any more.
-    """
-
-    name: str
-    what: str
-    play: Callable[[Scene], None]
-    lines: int
-    writers: int = 2
-    poll: bool = False
-    refused_requests: float = 0.0
-    refused_items: float = 0.0
-    may_lose: bool = False
-    may_be_gone: bool = False
 
 
 def kills(scene: Scene) -> None:
     scene.start_agent()
     moves = list(_moves(scene, agent=6, server=4))
     for move in moves:
-        scene.write(scene.lines // len(moves), meanwhile=move)
+        scene.write(scene.scenario.lines // len(moves), meanwhile=move)
 
 
 def few_kills(scene: Scene) -> None:
     """Do the same within seconds: one kill of the server."""
     scene.start_agent()
     for move in (scene.kill_agent, scene.kill_server, scene.start_agent, scene.server.start, scene.stop_agent):
-        scene.write(scene.lines // 5, meanwhile=move)
+        scene.write(scene.scenario.lines // 5, meanwhile=move)
     scene.start_agent()
 
 
@@ -62,18 +41,18 @@ def _moves(scene: Scene, *, agent: int, server: int) -> Iterator[Callable[[], No
 
 def outage(scene: Scene) -> None:
     scene.start_agent()
-    scene.write(scene.lines // 4, meanwhile=scene.stop_server)
-    scene.write(scene.lines // 4)
-    scene.write(scene.lines // 4, meanwhile=scene.kill_agent)
+    scene.write(scene.scenario.lines // 4, meanwhile=scene.stop_server)
+    scene.write(scene.scenario.lines // 4)
+    scene.write(scene.scenario.lines // 4, meanwhile=scene.kill_agent)
     scene.start_agent()
-    scene.write(scene.lines // 4)
+    scene.write(scene.scenario.lines // 4)
     scene.server.start()
 
 
 def refused(scene: Scene) -> None:
     scene.start_agent()
     for _ in range(ROUNDS):
-        scene.write(scene.lines // ROUNDS)
+        scene.write(scene.scenario.lines // ROUNDS)
     scene.refusals.stop()
     scene.done["requests refused"] = scene.refusals.refused_requests
     scene.done["items refused"] = scene.refusals.refused_items
@@ -84,84 +63,80 @@ def rename(scene: Scene) -> None:
         for log in scene.logs:
             for _ in range(times):
                 log.rotate()
-                log.write(scene.lines // 50)
+                log.write(scene.scenario.lines // 50)
                 scene.done["rotations"] += 1
 
     scene.start_agent()
     for _ in range(ROUNDS // 3):
-        scene.write(scene.lines // ROUNDS)
+        scene.write(scene.scenario.lines // ROUNDS)
         rotate(1)
-        scene.write(scene.lines // ROUNDS)
+        scene.write(scene.scenario.lines // ROUNDS)
         rotate(3)  # faster than the agent looks for new files
         scene.kill_agent()
         rotate(2)
-        scene.write(scene.lines // ROUNDS)
+        scene.write(scene.scenario.lines // ROUNDS)
         scene.start_agent()
 
 
 def copytruncate(scene: Scene) -> None:
-    def rotate() -> None:
-        for log in scene.logs:
-            log.copytruncate()
-            scene.done["rotations"] += 1
-
     scene.start_agent()
     for _ in range(ROUNDS):
-        scene.write(scene.lines // ROUNDS, meanwhile=rotate)
+        scene.write(scene.scenario.lines // ROUNDS, meanwhile=lambda: _copytruncate(scene))
+
+
+def _copytruncate(scene: Scene) -> None:
+    for log in scene.logs:
+        log.copytruncate()
+        scene.done["rotations"] += 1
 
 
 def outgrown(scene: Scene) -> None:
-    """Write more than there was at once, so that the file looks as if it had only grown."""
+    """Write more than there was as soon as a file is empty, so that it looks as if it had only grown."""
     scene.start_agent()
-    before = scene.lines // ROUNDS // scene.writers // 3
-    for _ in range(ROUNDS):
+    share = scene.scenario.lines // sum(range(1, ROUNDS + 1)) // len(scene.logs)
+    for number in range(1, ROUNDS + 1):
         for log in scene.logs:
-            log.write(before)
-        scene.settle()
-        for log in scene.logs:
-            log.copytruncate()
-            log.write(2 * before)
-            scene.done["rotations"] += 1
+            if number > 1:
+                log.copytruncate()
+                scene.done["rotations"] += 1
+            log.write(number * share)
         scene.settle()
 
 
 def rewrite(scene: Scene) -> None:
     scene.start_agent()
-    share = scene.lines // 8 // scene.writers
-    scene.write(2 * share * scene.writers)
-    for lines in (share, 2 * share):  # shorter than what is there, then longer
-        _rewrite(scene, lines, up=True)
-    for lines in (share, 2 * share):
-        _rewrite(scene, lines, up=False)
-
-
-def _rewrite(scene: Scene, lines: int, *, up: bool) -> None:
+    share = scene.scenario.lines // 6 // len(scene.logs)
+    scene.write(2 * share * len(scene.logs))
     scene.settle()
-    if not up:
+    _overwrite(scene, share)
+    scene.settle()
+    for lines in (share // 2, 2 * share):  # shorter than what is there, then longer
         scene.kill_agent()
-    for log in scene.logs:
-        log.write(lines, mode="wb")
-        scene.done["files overwritten"] += 1
-    if not up:
+        _overwrite(scene, lines)
         scene.start_agent()
+        scene.settle()
 
 
 def rewrite_unread(scene: Scene) -> None:
     scene.start_agent()
-    scene.write(scene.lines // 2)
+    scene.write(scene.scenario.lines // 2)
     scene.settle()
     scene.kill_agent()
-    scene.write(scene.lines // 4)
-    for log in scene.logs:
-        log.write(scene.lines // 4 // scene.writers, mode="wb")
-        scene.done["files overwritten"] += 1
+    scene.write(scene.scenario.lines // 4)
+    _overwrite(scene, scene.scenario.lines // 4 // len(scene.logs))
     scene.start_agent()
+
+
+def _overwrite(scene: Scene, lines: int) -> None:
+    for log in scene.logs:
+        log.write(lines, mode="wb")
+        scene.done["files overwritten"] += 1
 
 
 def half_lines(scene: Scene) -> None:
     scene.start_agent()
     for number in range(ROUNDS):
-        scene.write(scene.lines // ROUNDS)
+        scene.write(scene.scenario.lines // ROUNDS)
         rests = [(log, log.write_half()) for log in scene.logs]
         scene.done["half lines"] += len(rests)
         if number % 2:
@@ -177,10 +152,10 @@ def half_lines(scene: Scene) -> None:
 
 def inodes(scene: Scene) -> None:
     scene.start_agent()
-    share = scene.lines // (2 * ROUNDS)
+    share = scene.scenario.lines // (2 * ROUNDS)
     for number in range(2 * ROUNDS):
         for log in scene.logs:
-            log.write(share // scene.writers)
+            log.write(share // len(scene.logs))
         scene.settle()
         is_up = number % 2 == 0
         if not is_up:
@@ -191,7 +166,7 @@ def inodes(scene: Scene) -> None:
                 scene.wait_until_let_go(log)
             scene.done["files replaced"] += 1
             scene.done["inodes used again"] += log.create(inode)
-            log.write(share // scene.writers)
+            log.write(share // len(scene.logs))
         if not is_up:
             scene.start_agent()
 
@@ -199,27 +174,29 @@ def inodes(scene: Scene) -> None:
 ALL = (
     Scenario("kills", "agent and server killed and stopped in random order", kills, lines=100_000, writers=8),
     Scenario("outage", "server away while lines are written, agent killed meanwhile", outage, lines=20_000),
-    Scenario("busy", "whole requests refused with 429 and 503", refused, lines=20_000, refused_requests=0.5),
+    Scenario("busy", "whole requests refused with 429 and 503", refused, lines=20_000, refused_requests=0.7),
     Scenario(
         "busy-items",
         "single items of requests refused with 429 and 503",
         refused,
         lines=20_000,
-        refused_requests=0.1,
+        refused_requests=0.3,
         refused_items=0.02,
         may_lose=True,
     ),
     Scenario("rename", "rotation by renaming, also in bursts and while the agent is down", rename, lines=12_000),
-    Scenario("copytruncate", "rotation by copying and emptying while lines are written", copytruncate, lines=12_000),
     Scenario(
-        "copytruncate-poll",
-        "the same with `agent.poll`, the emptied file outgrown at once",
-        outgrown,
-        lines=6_000,
-        poll=True,
-        may_lose=True,
+        "copytruncate",
+        "rotation by copying and emptying while lines are written",
+        copytruncate,
+        lines=12_000,
+        may_be_gone=True,
     ),
-    Scenario("rewrite", "files overwritten by shorter and longer ones, agent up and down", rewrite, lines=4_000),
+    Scenario("outgrown", "the same, the emptied file outgrown at once", outgrown, lines=6_000, may_lose=True),
+    Scenario("outgrown-poll", "the same with `agent.poll`", outgrown, lines=6_000, poll=True, may_lose=True),
+    Scenario(
+        "rewrite", "files overwritten by shorter ones, and longer ones while the agent is down", rewrite, lines=3_000
+    ),
     Scenario(
         "rewrite-unread",
         "files overwritten that the agent, being down, had not read to the end",

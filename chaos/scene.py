@@ -1,5 +1,6 @@
 """Where a scenario plays: a run, its writers, one agent that tails it, one server; what was done is counted."""
 
+import os
 import sqlite3
 import time
 from collections import Counter
@@ -20,39 +21,57 @@ SETTLE_S = 300
 LET_GO_S = 120
 
 
+@dataclass(frozen=True)
+class Scenario:
+    """One thing that happens to a run; `play` ends with the agent and the server up.
+
+    refused_requests, refused_items: shares that a proxy before the server refuses. may_lose: the agent may lose lines
+    that are in a file (the audit must name them). may_be_gone: lines may be lost that are in no file any more.
+    """
+
+    name: str
+    what: str
+    play: "Callable[[Scene], None]"
+    lines: int
+    writers: int = 2
+    poll: bool = False
+    pace_s: float = 2.0  # that a part of the lines is written in
+    refused_requests: float = 0.0
+    refused_items: float = 0.0
+    may_lose: bool = False
+    may_be_gone: bool = False
+
+
 @dataclass
 class Scene:
     """One run that is being written, tailed and disturbed; `url` is the proxy's, which the agent sends to."""
 
-    run_id: str
+    scenario: Scenario
     place: Path
     binary: str
     server: Server
     url: str
-    lines: int
     random: Random
     refusals: Refusals
-    writers: int = 2
-    poll: bool = False
-    pace_s: float = 2.0  # that a part of the lines is written in
     done: Counter[str] = field(default_factory=Counter)
     ledger: Ledger = field(default_factory=Ledger)
     agent: fluentbit.Agent | None = None
 
     def __post_init__(self) -> None:
+        self.run_id = f"chaos-{self.scenario.name}"
         self.folder = self.place / "runs" / self.run_id
         self.folder.mkdir(parents=True)
-        self.logs = [Log(self.folder / f"rank{rank}.jsonl", rank, self.ledger) for rank in range(self.writers)]
+        self.logs = [Log(self.folder / f"rank{rank}.jsonl", rank, self.ledger) for rank in range(self.scenario.writers)]
         settings = fluentbit.settings_for(self.place / "runs", self.place / "state", url=self.url)
-        agent = settings.agent.model_copy(update={"poll": self.poll})
+        agent = settings.agent.model_copy(update={"poll": self.scenario.poll})
         self.settings = settings.model_copy(update={"agent": agent})
 
     def write(self, lines: int, *, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Write lines from all writers at once; `meanwhile` is called at some moment while they write."""
         share = lines // len(self.logs)
         with ThreadPoolExecutor(len(self.logs)) as pool:
-            jobs = [pool.submit(log.write, share, over_s=self.pace_s, random=self.random) for log in self.logs]
-            time.sleep(self.random.random() * self.pace_s)
+            jobs = [pool.submit(log.write, share, over_s=self.scenario.pace_s, random=self.random) for log in self.logs]
+            time.sleep(self.random.random() * self.scenario.pace_s)
             meanwhile()
             for job in jobs:
                 job.result()
@@ -96,7 +115,7 @@ class Scene:
         opened = Path(f"/proc/{self.agent.process.pid}/fd")
         removed = f"{log.path} (deleted)"
         wait_for(
-            lambda: all(str(path.readlink()) != removed for path in opened.iterdir()),
+            lambda: removed not in map(os.path.realpath, opened.iterdir()),
             timeout=LET_GO_S,
             what=f"end of the agent's hold on {log.path.name}",
         )

@@ -10,8 +10,7 @@ import orjson
 from elasticsearch import helpers
 
 from chaos import ledger
-from chaos.scenarios import Scenario
-from chaos.scene import Scene
+from chaos.scene import Scenario, Scene
 from verl_ingest.audit import pipeline
 from verl_ingest.audit.balance import Report
 from verl_ingest.audit.store import ElasticStore
@@ -64,10 +63,10 @@ class Verdict:
     failures: tuple[str, ...]
 
 
-def of(scenario: Scenario, scene: Scene) -> Verdict:
+def of(scene: Scene) -> Verdict:
     """Count, audit, repair once, count again."""
     scene.settle()
-    written = scene.ledger.written
+    scenario, written = scene.scenario, scene.ledger.written
     before, places = _stored(scene), dict(_places(scene.folder))
     in_files = set(places.values())
     missing = {number for number in in_files if number not in before.places}
