@@ -64,6 +64,11 @@ bench: setup ## Measure loading, storage and queries
 	$(call say,Benchmarks)
 	$(IN_VENV)/python -m bench.run
 
+.PHONY: chaos
+chaos: setup ## Kill, stop, refuse and rotate for ten minutes; is nothing lost, nothing twice?
+	$(call say,Chaos)
+	$(IN_VENV)/python -m chaos.run
+
 .PHONY: up
 up: .env ## Start Elasticsearch and Kibana in Docker
 	docker compose up --detach
