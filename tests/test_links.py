@@ -114,7 +114,7 @@ def test_grafana_urls():
     assert step.for_step(ALL, "a", 1, None)["grafana"] == (
         "https://g.example/g/d/verl-run?from=now-30d&to=now&var-run_id=a&var-step=1"
     )
-    explore = urlsplit(step.explore(ALL, 'a "b"', 137, SPAN, rank=3))
+    explore = urlsplit(step.address(ALL, "explore", 'a "b"', 137, SPAN, rank=3))
     assert explore.path == "/g/explore"
     pane = json.loads(parse_qs(explore.query)["panes"][0])["verl"]
     assert pane["range"] == {"from": "1764547140123", "to": "1764547272000"}
@@ -160,7 +160,7 @@ def test_a_name_typed_as_it_is_is_read(typed):
 
 def test_what_is_not_set_has_no_link():
     assert step.for_step(Settings(), "a", 1, SPAN) == {"page": None, "kibana": None, "grafana": None}
-    assert step.explore(Settings(), "a", 1, SPAN) is None
+    assert step.address(Settings(), "explore", "a", 1, SPAN) is None
 
 
 def test_a_context_gets_the_links_of_its_step(context_of, demo):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from verl_ingest import __version__, settings
-from verl_ingest.cli import agent, ask, assets, audit, deadletters, link, load
+from verl_ingest.cli import agent, ask, assets, audit, deadletters, link, load, serve
 from verl_ingest.errors import KitError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("audit")(audit.audit_files)
 app.command("dead-letters")(deadletters.dead_letters)
 app.registered_commands += ask.app.registered_commands
 app.command("link")(link.show_links)
+app.command("serve")(serve.serve_pages)
 app.command("render")(assets.render_files)
 app.command("check")(agent.check_agent)
 

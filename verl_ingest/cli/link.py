@@ -16,8 +16,6 @@ from verl_ingest.links.step import Span
 from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.settings import ENV_PREFIX, Settings
 
-SETTING = {"page": "service_url", "kibana": "kibana_url", "grafana": "grafana_url"}
-
 
 def show_links(
     context: typer.Context,
@@ -39,7 +37,7 @@ def show_links(
         terminal.print_json(links)
     else:
         for name, address in links.items():
-            typer.echo(f"{name:8} {address or _missing(SETTING[name])}")
+            typer.echo(f"{name:8} {address or _missing(step_links.SETTING[name])}")
     if span is None and (links["kibana"] or links["grafana"]):
         since, until = step_links.RECENT
         typer.echo(f"{why_not} Kibana and Grafana look at {since} to {until}.", err=True)

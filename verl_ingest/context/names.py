@@ -42,10 +42,15 @@ def find_run(store: Store, text: str) -> str:
     if matches:
         raise InputError(f"'{text}' is the beginning of {len(matches)} runs: {_some(matches)}; write more of the name.")
     known = store.run_ids()
-    near = difflib.get_close_matches(text, known, n=3, cutoff=0.4)
+    near = _alike(text, known)
     if near:
         raise NotFound(f"There is no run '{text}'; did you mean {' or '.join(near)}?")
     raise NotFound(f"There is no run '{text}'; {f'there are {_some(known)}' if known else 'there are none yet'}.")
+
+
+def similar(store: Store, text: str) -> list[str]:
+    """Return the runs whose name begins so, else those whose name is the most alike."""
+    return store.run_ids(text)[:SHOWN] or _alike(text, store.run_ids())
 
 
 def find_step(run: RunReader, text: str, *, catalogue: Catalogue, now: int, window: int) -> int:
@@ -79,6 +84,10 @@ def step_number(text: str) -> int:
     if len(text) > len(str(LAST_STEP)) or int(text) > LAST_STEP:
         raise InputError(f"Step {text[:20]} is too large; steps are at most {LAST_STEP}.")
     return int(text)
+
+
+def _alike(text: str, known: list[str]) -> list[str]:
+    return difflib.get_close_matches(text, known, n=3, cutoff=0.4)
 
 
 def _from_the_end(run: RunReader, back: int) -> int:

@@ -83,6 +83,11 @@ class Run:
 def newest(store: Store, *, catalogue: Catalogue, now: int, most: int) -> list[Run]:
     """Return the runs that logged last, newest first, at most `most` of them."""
     rows = sorted(store.runs(), key=lambda row: -row.last)[:most]
+    return complete(store, rows, catalogue=catalogue, now=now)
+
+
+def complete(store: Store, rows: Sequence[RunRow], *, catalogue: Catalogue, now: int) -> list[Run]:
+    """Return the runs of the rows with all that a list of runs says of them."""
     setups = store.setups([row.run_id for row in rows])
     marks = {row.run_id: row.newest_step for row in rows if row.newest_step is not None}
     paces = store.paces({run_id: mark.step for run_id, mark in marks.items()})

@@ -11,35 +11,40 @@ from verl_ingest.settings import Settings
 RECENT = ("now-30d", "now")  # for a step whose time is not known; Kibana and Grafana both read it
 KIBANA_MARGIN_MS = 60_000
 GRAFANA_MARGIN_MS = 30 * 60_000  # its charts show what came before
+# Where a link can lead, and the setting it takes.
+SETTING = {"page": "service_url", "kibana": "kibana_url", "grafana": "grafana_url", "explore": "grafana_url"}
 
 Span = tuple[int, int]  # first and last record, in ms since 1970
+
+
+def address(
+    settings: Settings, to: str, run_id: str, step: int, span: Span | None, *, rank: int | None = None
+) -> str | None:
+    """Return the address of a step's page, of its records in Kibana, of its run's dashboard in Grafana, or in Explore.
+
+    `to` is one of SETTING; None where that setting is null. Without a span, which is that of the step's records, Kibana
+    and Grafana look at RECENT.
+    """
+    base = getattr(settings, SETTING[to])
+    if base is None:
+        return None
+    if to == "page":
+        return page.step(base, run_id, step, rank=rank)
+    if to == "kibana":
+        since, until = _window(span, KIBANA_MARGIN_MS, iso)
+        return kibana.discover(base, run_id, step, since=since, until=until, rank=rank)
+    if to == "explore":
+        since, until = _window(span, KIBANA_MARGIN_MS, str)
+        return grafana.explore(base, run_id, step, since=since, until=until, rank=rank)
+    since, until = _window(span, GRAFANA_MARGIN_MS, str)
+    return grafana.dashboard(base, run_id, step, since=since, until=until, rank=rank)
 
 
 def for_step(
     settings: Settings, run_id: str, step: int, span: Span | None, *, rank: int | None = None
 ) -> dict[str, str | None]:
-    """Return the addresses of a step's page and of its records in Kibana and Grafana; None where the setting is null.
-
-    Without a span, which is that of the step's records, Kibana and Grafana look at RECENT.
-    """
-    links: dict[str, str | None] = {"page": None, "kibana": None, "grafana": None}
-    if settings.service_url:
-        links["page"] = page.step(settings.service_url, run_id, step, rank=rank)
-    if settings.kibana_url:
-        since, until = _window(span, KIBANA_MARGIN_MS, iso)
-        links["kibana"] = kibana.discover(settings.kibana_url, run_id, step, since=since, until=until, rank=rank)
-    if settings.grafana_url:
-        since, until = _window(span, GRAFANA_MARGIN_MS, str)
-        links["grafana"] = grafana.dashboard(settings.grafana_url, run_id, step, since=since, until=until, rank=rank)
-    return links
-
-
-def explore(settings: Settings, run_id: str, step: int, span: Span | None, *, rank: int | None = None) -> str | None:
-    """Return the address of a step's records in Grafana's Explore, as `for_step` does."""
-    if not settings.grafana_url:
-        return None
-    since, until = _window(span, KIBANA_MARGIN_MS, str)
-    return grafana.explore(settings.grafana_url, run_id, step, since=since, until=until, rank=rank)
+    """Return the addresses that every answer about a step has; see `address`."""
+    return {to: address(settings, to, run_id, step, span, rank=rank) for to in ("page", "kibana", "grafana")}
 
 
 def add(context: StepContext, settings: Settings, *, rank: int | None = None) -> StepContext:

@@ -1,0 +1,74 @@
+"""What every page and answer of the service needs: the settings, the store, the catalogue."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Query, Request
+
+from verl_ingest.catalog.metrics import Catalogue
+from verl_ingest.context import baseline, names
+from verl_ingest.errors import NotFound
+from verl_ingest.links import page
+from verl_ingest.query.store import RunReader, Store
+from verl_ingest.settings import Settings
+
+MOST_RANK = 2**31 - 1
+WIDEST = 500  # steps
+
+
+class UnknownRun(NotFound):
+    """There is no run of that name; `similar` are names that are like it."""
+
+    def __init__(self, run_id: str, similar: list[str]) -> None:
+        super().__init__(f"There is no run '{run_id}'" + (", but others are called alike." if similar else "."))
+        self.similar = similar
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What the service was started with; `store` is one client for all requests."""
+
+    settings: Settings
+    store: Store
+    catalogue: Catalogue
+
+    @property
+    def base(self) -> str:
+        """The path that a proxy serves the pages under; empty where they are at the root."""
+        return urlsplit(self.settings.service_url or "").path
+
+    def now(self) -> int:
+        """Return the time in ms since 1970."""
+        return round(time.time() * 1_000)
+
+    @contextmanager
+    def open(self, run_id: str) -> Iterator[RunReader]:
+        """Open the run of exactly that name; raises UnknownRun."""
+        with ExitStack() as opened:
+            try:
+                run = opened.enter_context(self.store.open(run_id))
+            except NotFound:
+                raise UnknownRun(run_id, names.similar(self.store, run_id)) from None
+            yield run
+
+    def step_number(self, run: RunReader, text: str, window: int = baseline.WINDOW) -> int:
+        """Return the step that a path names: a number, last, -2, first-bad, or a time."""
+        return names.find_step(run, text, catalogue=self.catalogue, now=self.now(), window=window)
+
+
+def _kit(request: Request) -> Kit:
+    return request.app.state.kit
+
+
+def _run_id(run: str) -> str:
+    return page.run_of(run)
+
+
+Own = Annotated[Kit, Depends(_kit)]
+RunId = Annotated[str, Depends(_run_id)]
+Window = Annotated[int, Query(ge=baseline.ENOUGH, le=WIDEST, description="Steps before it that say what is usual.")]
+Rank = Annotated[int | None, Query(ge=0, le=MOST_RANK, description="One rank.")]
