@@ -10,6 +10,7 @@ from elasticsearch import Elasticsearch
 from tests import fluentbit
 from tests.command import ask  # noqa: F401 (fixture)
 from tests.demo_store import context_of, demo, demo_logs, demo_with_console, store, templated, write  # noqa: F401 (fixtures)
+from tests.pages import view_of  # noqa: F401 (fixture)
 from tests.serving import get, service_settings  # noqa: F401 (fixtures)
 from verl_ingest.edge import trial
 from verl_ingest.local import distribution
