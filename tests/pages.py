@@ -23,7 +23,7 @@ def view_of(store) -> Callable[..., StepView]:
         with store.open(run_id) as run:
             evidence = step.gather(run, number, catalogue=catalogue, window=window, now=LONG_AFTER)
             context = step.describe(evidence, catalogue=catalogue, now=LONG_AFTER)
-            beside = around.gather(run, evidence, context.findings, catalogue=catalogue, window=window)
+            beside = around.gather(run, evidence, context.findings, catalogue=catalogue, now=LONG_AFTER, window=window)
         to = addresses.of_step("", run_id, number, permalink=f"{SERVICE}/permalink", **given)
         return view.build(evidence, context, beside, catalogue=catalogue, addresses=to)
 

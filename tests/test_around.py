@@ -15,7 +15,7 @@ def beside(store):
         with store.open(run_id) as run:
             evidence = step.gather(run, number, catalogue=catalogue, window=window, now=LONG_AFTER)
             findings = step.describe(evidence, catalogue=catalogue, now=LONG_AFTER).findings
-            return around.gather(run, evidence, findings, catalogue=catalogue, window=window)
+            return around.gather(run, evidence, findings, catalogue=catalogue, now=LONG_AFTER, window=window)
 
     return gather
 

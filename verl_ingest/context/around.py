@@ -7,6 +7,8 @@ from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import attempts, baseline, onset, pooling, step
 from verl_ingest.context.findings import Finding
 from verl_ingest.context.pooling import Value
+from verl_ingest.context.runs import Run
+from verl_ingest.context.setup import Setup
 from verl_ingest.context.step import Evidence
 from verl_ingest.query.store import Key, Level, Levels, RunReader, Segment
 
@@ -20,7 +22,7 @@ class Around:
     """The levels of the charted metrics in the steps `first` to `last`, the golden six first.
 
     `nonfinite` are the steps in which a metric was not finite on some rank, `previous` and `next` the neighbours that
-    the run has.
+    the run has, `run` its state now.
     """
 
     first: int
@@ -29,6 +31,7 @@ class Around:
     nonfinite: Mapping[str, Sequence[int]]
     previous: int | None
     next: int | None
+    run: Run
 
 
 def gather(
@@ -37,6 +40,7 @@ def gather(
     findings: Sequence[Finding],
     *,
     catalogue: Catalogue,
+    now: int,
     window: int = baseline.WINDOW,
 ) -> Around:
     """Read what the page shows beside what the step's context holds already."""
@@ -60,7 +64,14 @@ def gather(
         nonfinite=run.nonfinite_steps([*before, *here, *after]),
         previous=previous,
         next=next(iter(run.steps(low=at + 1, size=1, newest_first=False)), None),
+        run=_state(run, evidence.total_steps, now),
     )
+
+
+def _state(run: RunReader, total_steps: int | None, now: int) -> Run:
+    row = run.row()
+    pace = run.pace(row.newest_step.step) if row.newest_step is not None else []
+    return Run(row, Setup(total_steps=total_steps), pace, {}, now)
 
 
 def _charted(evidence: Evidence, findings: Sequence[Finding], catalogue: Catalogue) -> list[Key]:

@@ -81,7 +81,7 @@ def one_step(
         except NotFound as error:
             return _nearest(kit, run_id, str(error), step.nearest(run, number), status=404)
         context = step.describe(evidence, catalogue=kit.catalogue, now=kit.now())
-        beside = around.gather(run, evidence, context.findings, catalogue=kit.catalogue, window=window)
+        beside = around.gather(run, evidence, context.findings, catalogue=kit.catalogue, now=kit.now(), window=window)
         tracker = setup.read(run.setup()).tracker
     links = step_links.add(context, kit.settings, rank=rank).body["links"]
     to = addresses.of_step(
@@ -108,7 +108,7 @@ def one_run(kit: Own, run_id: RunId) -> Response:
             return _nearest(kit, run_id, f"Run '{run_id}' has no step yet.", [], status=200)
         evidence = step.gather(run, found.step, catalogue=kit.catalogue, window=baseline.WINDOW, now=kit.now())
         context = step.describe(evidence, catalogue=kit.catalogue, now=kit.now())
-        beside = around.gather(run, evidence, context.findings, catalogue=kit.catalogue)
+        beside = around.gather(run, evidence, context.findings, catalogue=kit.catalogue, now=kit.now())
     named = [name for finding in context.findings for name in finding.metrics]
     newest = page.step(kit.base, run_id, found.step)
     choices = [

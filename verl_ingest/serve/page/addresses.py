@@ -16,6 +16,7 @@ class Addresses:
     sample: Callable[[str], str]
     previous_anomaly: str
     next_anomaly: str
+    episode: str
     json: str
     permalink: str
     kibana: str | None = None
@@ -50,6 +51,7 @@ def of_step(
         sample=lambda event_id: beneath(f"{base}{page.API}", f"samples/{event_id}"),
         previous_anomaly=beneath(base, "previous-anomaly"),
         next_anomaly=beneath(base, "next-anomaly"),
+        episode=beneath(base, "episode"),
         json=page.step(f"{base}{page.API}", run_id, step),
         permalink=permalink or page.step(base, run_id, step),
         kibana=kibana,

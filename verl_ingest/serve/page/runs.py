@@ -8,7 +8,6 @@ from verl_ingest.context.runs import Run
 from verl_ingest.context.words import DASH, duration, number
 from verl_ingest.links import page
 
-
 # How a state is coloured: as a verdict is.
 TONES = {
     "running": "normal",

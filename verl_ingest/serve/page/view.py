@@ -5,6 +5,7 @@ from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context.around import Around
+from verl_ingest.context.runs import Run
 from verl_ingest.context.step import Evidence, StepContext
 from verl_ingest.context.words import duration
 from verl_ingest.serve.page import charts, golden, heat, lines, parts, ranks, samples, story
@@ -52,6 +53,11 @@ class StepView:
     metrics: tuple[MetricRow, ...]
     addresses: Addresses
 
+    @property
+    def is_bad(self) -> bool:
+        """Whether something is wrong with the step, so that it matters when that began."""
+        return self.severity in (story.CRITICAL, story.ABNORMAL)
+
 
 def build(
     evidence: Evidence,
@@ -73,7 +79,7 @@ def build(
         step=body["step"],
         severity=severity,
         word=story.WORDS[severity],
-        facts=_facts(body),
+        facts=_facts(body, around.run),
         when=_when(body["time"]),
         note=note,
         sentences=tuple(body["summary"][: story.SENTENCES]),
@@ -101,12 +107,15 @@ def build(
     )
 
 
-def _facts(body: dict[str, Any]) -> tuple[str, ...]:
+def _facts(body: dict[str, Any], run: Run) -> tuple[str, ...]:
+    """Say where the step is in its run, and whether the run is alive."""
     of = f" of {body['total_steps']:,}" if body["total_steps"] is not None else ""
     attempts = len(body["attempts"])
-    age = body["completeness"]["age_s"]
-    facts = [f"step {body['step']:,}{of}", f"attempt {body['attempt']}" + (f" of {attempts}" if attempts > 1 else "")]
-    return (*facts, *([f"{duration(age)} ago"] if age is not None else []))
+    return (
+        f"step {body['step']:,}{of}",
+        f"attempt {body['attempt']}" + (f" of {attempts}" if attempts > 1 else ""),
+        f"run {run.state}, last record {duration(run.age_s)} ago",
+    )
 
 
 def _when(time: dict[str, Any]) -> str:

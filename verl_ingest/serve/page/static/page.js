@@ -73,14 +73,36 @@ for (const link of document.querySelectorAll("a.whole")) {
   });
 }
 
-const copy = document.getElementById("copy");
-if (copy && navigator.clipboard) {
-  copy.hidden = false;
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(read("markdown"));
-    copy.textContent = "Copied";
-    setTimeout(() => (copy.textContent = "Copy as Markdown"), 2_000);
+function offerCopy(button, text, done) {
+  if (!navigator.clipboard) return;
+  const words = button.textContent;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text());
+    button.textContent = done;
+    setTimeout(() => (button.textContent = words), 2_000);
   });
+}
+const copy = document.getElementById("copy");
+if (copy) offerCopy(copy, () => read("markdown"), "Copied");
+
+// When the trouble began takes long to find: it comes after the page, as parts that name where they go.
+const jumps = document.querySelector("[data-episode]");
+if (jumps) {
+  const began = document.getElementById("began");
+  began.textContent = "Looking for when it began …";
+  fetch(jumps.dataset.episode)
+    .then((answer) => (answer.ok ? answer.text() : ""))
+    .then((html) => {
+      began.replaceChildren();
+      for (const part of new DOMParser().parseFromString(html, "text/html").querySelectorAll("[data-into]")) {
+        document.getElementById(part.dataset.into)?.replaceChildren(...part.children);
+      }
+      for (const button of document.querySelectorAll(".resume .copy")) {
+        offerCopy(button, () => button.previousElementSibling.textContent, "Copied");
+      }
+    })
+    .catch(() => began.replaceChildren()); // the page is whole without
 }
 
 // The charts and their library load when they come near the screen.
