@@ -8,7 +8,7 @@ from typing import Any
 
 from verl_ingest.catalog import CatalogueError, read
 
-KEYS = ("name", "short", "says", "consequence", "first_action")
+KEYS = ("name", "short", "says", "warns", "consequence", "first_action")
 ANY_ERROR = "failed"
 
 
@@ -20,6 +20,7 @@ class Trouble:
     short: str
     first_action: str
     says: tuple[re.Pattern[str], ...] = ()
+    warns: tuple[str, ...] = ()
     consequence: bool = False
 
 
@@ -42,14 +43,21 @@ def check(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Trouble]:
                 raise CatalogueError(f"troubles.yml: {label} has no {key}; add it.")
         if label in found:
             raise CatalogueError(f"troubles.yml: {label} is there twice; leave one.")
-        found[label] = Trouble(**{**entry, "says": tuple(map(_pattern, entry.get("says", ())))})
+        says, warns = tuple(map(_pattern, entry.get("says", ()))), tuple(entry.get("warns", ()))
+        found[label] = Trouble(**{**entry, "says": says, "warns": warns})
     if ANY_ERROR not in found:
         raise CatalogueError(f"troubles.yml: there is no {ANY_ERROR}, which all other errors are; add it.")
     return found
 
 
+def warned_of(text: str) -> Trouble | None:
+    """Return the known trouble that a warning speaks of."""
+    line = text.lower()
+    return next((found for found in load().values() if any(phrase.lower() in line for phrase in found.warns)), None)
+
+
 def said_in(text: str) -> Trouble | None:
-    """Return the known trouble that a log line or a traceback speaks of."""
+    """Return the known trouble that an error or its stack speaks of."""
     return next((trouble for trouble in load().values() if any(says.search(text) for says in trouble.says)), None)
 
 

@@ -46,8 +46,8 @@ def list_runs(
     The run that logged last comes first. A run is running, finished, crashed, stalled, or ended (silent for a day).
     """
     catalogue = metrics.load()
-    with _store(context) as store:
-        found = runs.newest(store, catalogue=catalogue, now=_now(), most=most + 1)
+    with open_store(context) as store:
+        found = runs.newest(store, catalogue=catalogue, now=now_ms(), most=most + 1)
     if as_json:
         terminal.print_json([run.entry() for run in found[:most]])
     elif found:
@@ -77,8 +77,8 @@ def show_one_step(
     What is abnormal comes first, judged against the steps before and against the other ranks; then metrics, stages,
     errors, log lines, samples.
     """
-    catalogue, now = metrics.load(), _now()
-    with _store(context) as store, names.open_run(store, run_name) as run:
+    catalogue, now = metrics.load(), now_ms()
+    with open_store(context) as store, names.open_run(store, run_name) as run:
         number = names.find_step(run, step_name, catalogue=catalogue, now=now, window=window)
         found = step.assemble(run, number, catalogue=catalogue, now=now, window=window)
     if stage is not None:
@@ -108,8 +108,8 @@ def tell_share(
     reward and score are the scores of samples; any other name is a metric of the records.
     """
     end, length, catalogue = None if until is None else parse_time(until), parse_duration(last), metrics.load()
-    with _store(context) as store, nullcontext() if run_name is None else names.open_run(store, run_name) as run:
-        answer = share.ask(store, condition, length=length, until=end, run=run, catalogue=catalogue, now=_now())
+    with open_store(context) as store, nullcontext() if run_name is None else names.open_run(store, run_name) as run:
+        answer = share.ask(store, condition, length=length, until=end, run=run, catalogue=catalogue, now=now_ms())
     if as_json:
         terminal.print_json(answer.entry())
     else:
@@ -138,7 +138,7 @@ def show_logs(
     """
     window = None if around is None else parse_duration(around)
     steps_ = None if steps is None else search.parse_steps(steps)
-    with _store(context) as store:
+    with open_store(context) as store:
         with names.open_run(store, run_name) as run:
             run_id = run.run_id
             wanted = search.wanted(run, text=grep, rank=rank, level=level, steps=steps_, around=window)
@@ -155,7 +155,7 @@ def _follow(
     store: ElasticStore, run_id: str, wanted: Lines, found: list[Document], as_json: bool, day: str | None
 ) -> None:
     """Print new lines until interrupted; `found` are those that were printed already, under `day` at last."""
-    newest = max(map(milliseconds, found), default=_now())
+    newest = max(map(milliseconds, found), default=now_ms())
     seen = {document["event_id"]: milliseconds(document) for document in found}
     for poll in itertools.count(1):
         time.sleep(POLL_S)
@@ -184,12 +184,13 @@ def _print_lines(documents: list[Document], as_json: bool, day: str | None = Non
 
 
 @contextmanager
-def _store(context: typer.Context) -> Iterator[ElasticStore]:
+def open_store(context: typer.Context) -> Iterator[ElasticStore]:
     """Open the store that the settings name; what goes wrong inside is said in one sentence."""
     settings = context.obj
     with client.explained(settings), client.connect(settings) as server:
         yield ElasticStore(server)
 
 
-def _now() -> int:
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
     return round(time.time() * 1_000)

@@ -18,13 +18,13 @@ from verl_ingest.context.metrics import (
 )
 from verl_ingest.context.stages import StageTime
 from verl_ingest.context.words import DASH, counted, duration, first_line, listed, number, ranks, sigmas
+from verl_ingest.query import bodies
 from verl_ingest.query.store import Key, Levels, Scores
 
 MOST_METRICS = 5
 MOST_NAMES = 3
 LONG_STEP = 2.0  # times the median of the steps before
 INCOMPLETE = 0.8
-WARNINGS = ("warning", "warn")
 NOT_FINITE = "not_finite"
 LOSS_TERMS = ("loss_policy", "loss_value", "loss_kl", "loss_entropy")
 KL_TERM = "loss_kl"
@@ -61,7 +61,7 @@ def of_warnings(logs: Sequence[Line], nonfinite: Sequence[Mapping[str, Any]]) ->
     """Say the warnings that are known to mean trouble; of NaN only where no metric says so."""
     found = []
     for line in logs:
-        trouble = troubles.said_in(line["message"]) if line["level"] in WARNINGS else None
+        trouble = troubles.warned_of(line["message"]) if line["level"] in bodies.WARNING_LEVELS else None
         if trouble is not None and not (trouble.name == NOT_FINITE and nonfinite):
             where = f" on {ranks(line['ranks'])}" if line["ranks"] else ""
             rank = line["ranks"][0] if line["ranks"] else None
@@ -247,6 +247,4 @@ def _drift(metric: Judged, alarm: Alarm) -> str:
 
 
 def _urgency(metric: Judged) -> tuple[bool, float]:
-    drift = metric.at_first.z(metric.pooled.mean) if metric.alarm else 0.0
-    farthest = max(abs(z) for z in (metric.z or 0.0, drift, *(outlier.z for outlier in metric.outliers)))
-    return not metric.is_bad, -farthest
+    return not metric.is_bad, -metric.distance

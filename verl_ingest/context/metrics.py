@@ -46,8 +46,7 @@ class Judged:
     @property
     def quantity(self) -> str:
         """The catalogue's name, which all spellings share; of a stranger or one of a family, the metric's own name."""
-        exact = self.meaning is not None and self.key.name in self.meaning.names
-        return self.meaning.name if exact else self.key.name
+        return quantity(self.key.name, self.meaning)
 
     @property
     def unit(self) -> str:
@@ -99,6 +98,12 @@ class Judged:
             if alarm.times is None and (above or below or (swung and is_bad(z, self.meaning))):
                 return alarm
         return None
+
+    @property
+    def distance(self) -> float:
+        """How many sigma it is from usual, over time, since the first steps, or between the ranks: the most of them."""
+        drift = self.at_first.z(self.pooled.mean) if self.alarm else 0.0
+        return max(abs(z) for z in (self.z or 0.0, drift, *(outlier.z for outlier in self.outliers)))
 
     @property
     def driver(self) -> Outlier | None:
@@ -157,6 +162,11 @@ class Straggler:
             "others_s": self.others * scale,
             "ratio": self.value / self.others,
         }
+
+
+def quantity(name: str, meaning: Metric | None) -> str:
+    """Return the catalogue's name of a metric; of a stranger or one of a family, its own."""
+    return meaning.name if meaning is not None and name in meaning.names else name
 
 
 def best_spellings(judged: Sequence[Judged]) -> list[Judged]:
@@ -229,10 +239,15 @@ def judge(
     first_levels: Mapping[Key, Levels],
     rank_values: Mapping[Key, Mapping[int, Mapping[int, float]]],
     catalogue: Catalogue,
+    *,
+    among: int | None = None,
 ) -> list[Judged]:
-    """Pool and judge each metric of a step against its levels and rank values in the steps before, and at first."""
+    """Pool and judge each metric of a step against its levels and rank values in the steps before, and at first.
+
+    `among` is how many metrics the step has to judge, where these are but some of them.
+    """
     meanings = {key: catalogue.find(key.name) for key in values}
-    means = sum(is_judged(meaning) for meaning in meanings.values())
+    means = sum(is_judged(meaning) for meaning in meanings.values()) if among is None else among
     single = sum(len(numbers) for key, numbers in values.items() if is_judged(meanings[key]))
     found = []
     for key, numbers in values.items():

@@ -1,15 +1,64 @@
-"""The first step of a run that is not normal."""
+"""Steps of a run that may not be normal, by a few searches for a hundred of them, and the first one that is not."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from verl_ingest.catalog.metrics import Catalogue
+from verl_ingest.catalog.metrics import Catalogue, Metric
 from verl_ingest.context import attempts, baseline, metrics, pooling, stages, step
+from verl_ingest.context.attempts import Attempt
 from verl_ingest.context.dates import settled
 from verl_ingest.context.findings import LONG_STEP
 from verl_ingest.context.pooling import Value
 from verl_ingest.query.store import History, Key, Level, RunReader
 
 CHUNK = 100
+NEAR = 3.0  # sigma; no limit is lower
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What about a step may be abnormal.
+
+    `bad` are the metrics (catalogue names) whose mean is, and how many sigma; `apart` those whose spread over the ranks
+    is above the usual one, and how many sigma. `troubled`: a value is not finite, there is an error, or a warning of
+    known trouble. `uneven`: the step took long or has fewer records than the one before.
+    """
+
+    bad: Mapping[str, float]
+    apart: Mapping[str, float]
+    troubled: bool
+    uneven: bool
+
+
+@dataclass(frozen=True)
+class Track:
+    """One metric over the steps that have it, in order; `meaning` is its entry of the catalogue."""
+
+    key: Key
+    meaning: Metric | None
+    steps: Sequence[int]
+    levels: Sequence[Level]
+
+    @property
+    def quantity(self) -> str:
+        """The catalogue's name, as `metrics.Judged` has it."""
+        return metrics.quantity(self.key.name, self.meaning)
+
+    def at(self, step: int) -> Level:
+        """Return the level of a step that is there."""
+        return self.levels[bisect_left(self.steps, step)]
+
+    def between(self, first: int, end: int) -> dict[int, Level]:
+        """Return the levels from `first` to before `end`."""
+        low, high = bisect_left(self.steps, first), bisect_left(self.steps, end)
+        return dict(zip(self.steps[low:high], self.levels[low:high], strict=True))
+
+    def may_be_bad(self, step: int, window: int) -> bool:
+        """Tell whether the mean needs judging: it is not near the steps before, or may have crossed a limit slowly."""
+        has_limit = self.meaning is not None and bool(self.meaning.alarms)
+        before = [level.mean for level in self.between(step - window, step).values()]
+        return has_limit or not _is_near(self.at(step).mean, before, NEAR)
 
 
 def first_bad(run: RunReader, *, catalogue: Catalogue, now: int, window: int) -> int | None:
@@ -28,48 +77,75 @@ def first_bad(run: RunReader, *, catalogue: Catalogue, now: int, window: int) ->
 
 def suspects(run: RunReader, steps: Sequence[int], *, catalogue: Catalogue, window: int) -> list[int]:
     """Return those of the steps, in order, that may be abnormal."""
-    documents = settled(run.records(steps[-1]))
-    known = attempts.find(run, documents)
+    known = attempts.find(run, settled(run.records(steps[-1])))
+    return list(scan(run, known, steps, catalogue=catalogue, window=window))
+
+
+def scan(
+    run: RunReader, known: Sequence[Attempt], steps: Sequence[int], *, catalogue: Catalogue, window: int
+) -> dict[int, Signs]:
+    """Return the signs of those of the steps, in order, that may be abnormal."""
     if not known:
-        return []
-    first = known[0].first_step
-    number = len(known)
+        return {}
+    first, number = known[0].first_step, len(known)
     before = attempts.segments(known, number, first, min(first + window, steps[0]) - 1)
     before += attempts.segments(known, number, max(steps[0] - window, first + window), steps[0] - 1)
     here = attempts.segments(known, number, steps[0], steps[-1])
-    keys = list(pooling.last_values(documents))
-    history = run.history([*before, *here], attempts.segments(known, number, max(steps[0] - 1, first), steps[-1]), keys)
-    troubled = {*run.troubled_steps(here), *_long_or_short(history)}
-    return [
-        at
-        for at in steps
-        if at in troubled or _stands_out(at, history.levels, catalogue=catalogue, window=window, first=first)
+    # The last step alone won't do: one that never came to its end has few metrics.
+    keys = {key for at in steps[-2:] for key in pooling.last_values(settled(run.records(at)))}
+    recent = attempts.segments(known, number, max(steps[0] - 1, first), steps[-1])
+    history = run.history([*before, *here], recent, sorted(keys, key=str))
+    troubled, uneven = set(run.troubled_steps(here)), _long_or_short(history)
+    tracks = [
+        Track(key, meaning, sorted(levels), [levels[at] for at in sorted(levels)])
+        for key, levels in history.levels.items()
+        if levels and metrics.is_judged(meaning := catalogue.find(key.name))
     ]
+    found = {}
+    for at in steps:
+        here = [track for track in tracks if at in history.levels[track.key]]
+        bad = _bad(at, here, catalogue=catalogue, window=window, first=first)
+        apart = _apart(at, here, window)
+        if bad or apart or at in troubled or at in uneven:
+            found[at] = Signs(bad, apart, at in troubled, at in uneven)
+    return found
 
 
-def _stands_out(
-    at: int, levels: Mapping[Key, Mapping[int, Level]], *, catalogue: Catalogue, window: int, first: int
-) -> bool:
-    """Tell whether a metric's mean is abnormal, or the distance of its farthest rank from the mean."""
-    values = {key: [Value(of[at].mean, None, None, None)] for key, of in levels.items() if at in of}
-    before = {key: _between(of, at - window, at) for key, of in levels.items()}
-    at_first = {key: _between(of, first, min(first + window, at - window)) for key, of in levels.items()}
-    judged = metrics.judge(values, before, at_first, {}, catalogue)
-    return any(
-        metric.is_bad or _ranks_part(before[metric.key].values(), levels[metric.key][at])
-        for metric in judged
-        if metrics.is_judged(metric.meaning)
-    )
+def _bad(at: int, here: Sequence[Track], *, catalogue: Catalogue, window: int, first: int) -> dict[str, float]:
+    """Return the metrics whose mean is abnormal; most are seen to be normal without being judged."""
+    suspect = [track for track in here if track.may_be_bad(at, window)]
+    values = {track.key: [Value(track.at(at).mean, None, None, None)] for track in suspect}
+    before = {track.key: track.between(at - window, at) for track in suspect}
+    at_first = {track.key: track.between(first, min(first + window, at - window)) for track in suspect}
+    # Half as many as there are, so that the limit is a little lower than the one the step's context will apply.
+    judged = metrics.judge(values, before, at_first, {}, catalogue, among=(len(here) + 1) // 2)
+    return {metric.quantity: metric.distance for metric in judged if metric.is_bad}
 
 
-def _ranks_part(before: Iterable[Level], now: Level) -> bool:
-    spreads = [level.high - level.low for level in before]
-    usual = baseline.usual(spreads)
-    return usual is not None and usual.enough and usual.z(now.high - now.low) > baseline.OUTLYING
+def _apart(at: int, here: Sequence[Track], window: int) -> dict[str, float]:
+    """Return how many sigma the spread over the ranks is above that of the steps before, where it is far above."""
+    found: dict[str, float] = {}
+    for track in here:
+        if track.key.ranked:
+            spreads = [level.high - level.low for level in track.between(at - window, at).values()]
+            now = track.at(at).high - track.at(at).low
+            if not _is_near(now, spreads, NEAR):
+                usual = baseline.usual(spreads)
+                z = usual.z(now) if usual is not None and usual.enough else 0.0
+                if z > max(baseline.OUTLYING, found.get(track.quantity, 0.0)):
+                    found[track.quantity] = z
+    return found
 
 
-def _between(levels: Mapping[int, Level], first: int, end: int) -> dict[int, Level]:
-    return {step: level for step, level in levels.items() if first <= step < end}
+def _is_near(value: float, history: Sequence[float], sigmas: float) -> bool:
+    """Tell, in a hurry, that a value is within so many robust sigma: half of the history lies between its quartiles,
+    so the MAD is no smaller than the nearer quartile's distance from the median."""
+    ordered = sorted(history)
+    half, quarter = len(ordered) // 2, len(ordered) // 4
+    if quarter == 0:
+        return False
+    median = ordered[half]
+    return abs(value - median) <= 1.48 * sigmas * min(median - ordered[quarter], ordered[-1 - quarter] - median)
 
 
 def _long_or_short(history: History) -> set[int]:
