@@ -1,12 +1,19 @@
-"""Commands that look at a whole run: why."""
+"""Commands that look around in a run: why, samples."""
+
+from typing import Annotated
 
 import typer
 
 from verl_ingest.catalog import metrics
 from verl_ingest.cli import terminal
 from verl_ingest.cli.ask import Json, Run, now_ms, open_store
-from verl_ingest.context import names, why
+from verl_ingest.context import baseline, names, samples, why
+from verl_ingest.errors import InputError
+from verl_ingest.query.store import SAMPLE_ORDERS
+from verl_ingest.show import samples as show_samples
 from verl_ingest.show import why as show_why
+
+SAMPLES = 5
 
 app = typer.Typer()
 
@@ -24,3 +31,51 @@ def tell_why(context: typer.Context, run_name: Run, as_json: Json = False) -> No
         terminal.print_json(found.entry())
     else:
         terminal.show(show_why.render(found))
+
+
+@app.command("samples", context_settings={"ignore_unknown_options": True})
+def show_samples_of(
+    context: typer.Context,
+    run_name: Run,
+    step_name: Annotated[
+        str | None, typer.Argument(metavar="[STEP]", help="A number, last, -2 (from the end), first-bad, or a time.")
+    ] = None,
+    lowest: Annotated[int | None, typer.Option(min=1, help="So many with the lowest scores; 5 by default.")] = None,
+    highest: Annotated[int | None, typer.Option(min=1, help="So many with the highest scores.")] = None,
+    longest: Annotated[int | None, typer.Option(min=1, help="So many with the longest responses.")] = None,
+    grep: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only those that hold this text, in any case.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="ID", help="Follow this prompt (its prompt_id) over all steps.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line and nothing else.")] = False,
+) -> None:
+    """Show samples of a step, or one prompt over the steps.
+
+    Exits with 1 when none matches.
+    """
+    asked = [(order, most) for order, most in zip(SAMPLE_ORDERS, (lowest, highest, longest), strict=True) if most]
+    if len(asked) > 1:
+        raise InputError("samples: --lowest, --highest and --longest exclude each other; give one of them.")
+    if (step_name is None) == (prompt is None):
+        raise InputError("samples: say of what; give a step, or --prompt with the prompt_id of a sample.")
+    order, most = asked[0] if asked else (SAMPLE_ORDERS[0], SAMPLES)
+    with open_store(context) as store, names.open_run(store, run_name) as run:
+        if prompt is not None:
+            found = samples.of_prompt(run, prompt)
+        else:
+            window, now = baseline.WINDOW, now_ms()
+            step = names.find_step(run, step_name, catalogue=metrics.load(), now=now, window=window)
+            found = samples.find(run, step, order=order, most=most, text=grep)
+    if as_json:
+        for document in found:
+            terminal.print_json({"run_id": document["run_id"], "step": document["step"], **samples.fields(document)})
+    elif not found:
+        typer.echo(f"No sample of step {step} of run {run.run_id} holds '{grep}'.", err=True)
+    elif prompt is not None:
+        terminal.show(show_samples.render_prompt(found, width=terminal.console().width))
+    else:
+        terminal.show(show_samples.render(found))
+    if not found:
+        raise typer.Exit(1)

@@ -3,12 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from verl_ingest.context import attempts
+from verl_ingest.context.dates import settled
 from verl_ingest.context.words import counted, number
-from verl_ingest.query.store import Document, Scores, Segment
+from verl_ingest.errors import NotFound
+from verl_ingest.query.store import Document, RunReader, Scores, Segment
 
 LOWEST = 5
 LONGEST = 3
 TEXT = 2_000  # characters of a prompt or response
+TEXTS = ("input", "output", "ground_truth")
+ALL = 10_000  # samples of a step, more than which one search can't return
 NOW, BEFORE = "now", "before"
 FEW_EMPTY = 3
 MUCH_EMPTY = 0.05
@@ -35,8 +40,12 @@ def emptied(scores: Mapping[str, Scores]) -> str | None:
 
 def entry(document: Document) -> dict[str, Any]:
     """Return a sample without the prefix of its fields, long texts cut."""
-    fields = {name.removeprefix("sample."): value for name, value in document.items() if name.startswith("sample.")}
-    return {name: value[:TEXT] if isinstance(value, str) else value for name, value in fields.items()}
+    return {name: value[:TEXT] if isinstance(value, str) else value for name, value in fields(document).items()}
+
+
+def fields(document: Document) -> dict[str, Any]:
+    """Return a sample without the prefix of its fields."""
+    return {name.removeprefix("sample."): value for name, value in document.items() if name.startswith("sample.")}
 
 
 def scores_entry(scores: Mapping[str, Scores]) -> dict[str, Any] | None:
@@ -50,3 +59,32 @@ def scores_entry(scores: Mapping[str, Scores]) -> dict[str, Any] | None:
         for name, part in scores.items()
     }
     return {"edges": edges, **parts}
+
+
+def find(run: RunReader, step: int, *, order: str, most: int, text: str | None) -> list[Document]:
+    """Return samples of a step as its newest attempt logged it: the first ones of an order that hold a text, in any case.
+
+    Raises NotFound when the step has no samples.
+    """
+    documents = settled(run.records(step))
+    known = attempts.find(run, documents)
+    newest = max(attempts.part(documents, known), default=1)
+    here = (attempts.segments(known, newest, step, step) or [Segment(step, step)])[0]
+    found = run.samples(here, most if text is None else ALL, order=order)
+    if not found:
+        raise NotFound(f"Step {step} of run '{run.run_id}' has no samples; rollout dumps are where they come from.")
+    return [document for document in found if text is None or _holds(document, text.lower())][:most]
+
+
+def of_prompt(run: RunReader, prompt_id: str) -> list[Document]:
+    """Return the samples of one prompt over the steps; raises NotFound when there are none."""
+    found = run.prompt(prompt_id)
+    if not found:
+        raise NotFound(
+            f"Run '{run.run_id}' has no sample with the prompt id {prompt_id}; --json of a step shows the ids."
+        )
+    return found
+
+
+def _holds(document: Document, text: str) -> bool:
+    return any(text in document.get(f"sample.{field}", "").lower() for field in TEXTS)
