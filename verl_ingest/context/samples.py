@@ -62,7 +62,7 @@ def scores_entry(scores: Mapping[str, Scores]) -> dict[str, Any] | None:
 
 
 def find(run: RunReader, step: int, *, order: str, most: int, text: str | None) -> list[Document]:
-    """Return samples of a step as its newest attempt logged it: the first ones of an order that hold a text, in any case.
+    """Return samples of a step as its newest attempt logged it: the first of an order that hold a text.
 
     Raises NotFound when the step has no samples.
     """
