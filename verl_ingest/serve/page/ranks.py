@@ -116,8 +116,10 @@ def _reasons(body: Mapping[str, Any], findings: Sequence[Finding]) -> dict[int, 
     """Return why a rank stands out, the worst first."""
     found: dict[int, str] = {}
     for error in body["errors"]:
-        for rank in error["ranks"]:
-            found.setdefault(rank, troubles.load()[error["kind"]].short)
+        trouble = troubles.load()[error["kind"]]
+        if not trouble.consequence or len(error["ranks"]) <= WORST:  # what all ranks had says nothing of one
+            for rank in error["ranks"]:
+                found.setdefault(rank, trouble.short)
     for entry in body["nonfinite"]:
         if entry["rank"] is not None:
             found.setdefault(entry["rank"], f"{entry['metric']} is {WORDS[entry['kind']]}")

@@ -9,6 +9,8 @@ import orjson
 from markupsafe import Markup
 
 from verl_ingest.serve.page import markdown, static
+from verl_ingest.serve.page.addresses import Addresses
+from verl_ingest.serve.page.episode import Place
 from verl_ingest.serve.page.view import StepView
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -19,6 +21,11 @@ _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 def step_html(view: StepView, *, base: str = "") -> str:
     """Return the page of a step; `base` is where the service answers."""
     return html("step.html.j2", base=base, view=view, markdown=markdown.text(view))
+
+
+def episode_html(place: Place, addresses: Addresses) -> str:
+    """Return the parts of a step's page that come later, for its script to put where they belong."""
+    return html("episode.html.j2", place=place, to=addresses)
 
 
 def unknown_step_html(

@@ -7,15 +7,8 @@ from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context.runs import Run
 from verl_ingest.context.words import DASH, duration, number
 from verl_ingest.links import page
-
-# How a state is coloured: as a verdict is.
-TONES = {
-    "running": "normal",
-    "finished": "normal",
-    "crashed": "critical",
-    "stalled": "abnormal",
-    "ended": "unknown",
-}
+from verl_ingest.serve.page.golden import TITLES
+from verl_ingest.show.runs import HEADINGS
 
 
 @dataclass(frozen=True)
@@ -32,13 +25,26 @@ class Row:
     golden: tuple[str, ...]
 
 
+def headings(catalogue: Catalogue) -> list[str]:
+    """Return what the golden six are called where there is little room."""
+    return [HEADINGS.get(metric.name, metric.name) for metric in catalogue.golden]
+
+
+def golden(run: Run, catalogue: Catalogue) -> list[tuple[str, str]]:
+    """Return those of the golden six that the newest step has, with their units."""
+    return [
+        (TITLES.get(metric.name, metric.name), number(run.golden[metric.name], metric.unit or ""))
+        for metric in catalogue.golden
+        if metric.name in run.golden
+    ]
+
+
 def rows(runs: Sequence[Run], catalogue: Catalogue, *, base: str) -> tuple[Row, ...]:
     """Return one row a run."""
-    return tuple(row(run, catalogue, base=base) for run in runs)
+    return tuple(_row(run, catalogue, base) for run in runs)
 
 
-def row(run: Run, catalogue: Catalogue, *, base: str) -> Row:
-    """Return what the list says of a run."""
+def _row(run: Run, catalogue: Catalogue, base: str) -> Row:
     of = "" if run.setup.total_steps is None else f" of {run.setup.total_steps:,}"
     return Row(
         run_id=run.row.run_id,

@@ -41,7 +41,9 @@
     const margin = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
     new Dygraph(
       plot,
-      chart.rows.map(([step, low, mean, high]) => [step, [low, mean, high]]),
+      [...at, ...chart.nan.filter((step) => !at.has(step)).map((step) => [step, [null, null, null]])].sort(
+        ([one], [other]) => one - other,
+      ),
       {
         customBars: true,
         labels: ["step", "value"],
