@@ -270,13 +270,14 @@ def test_a_run_without_steps_has_no_summaries(write, summarise):
 
 numbers = st.one_of(st.floats(-1e9, 1e9), st.sampled_from([0.0, 0.1, 0.2, 1e-9, 3.0]))
 values = st.dictionaries(st.sampled_from(["loss", "kl", "a/b"]), numbers, max_size=3)
-weights = st.one_of(st.none(), st.sampled_from([0, 1, 7, 64.5]))
+weighted = st.sampled_from([0, 1, 7, 64.5])
 
 
 @st.composite
 def records(draw, run: str, *, since: float, pid: int) -> list[Document]:
     """Draw the records of one attempt: some ranks or a driver, stages, hosts, weights, gaps, values not finite."""
     first = draw(st.integers(1, 4))
+    weights = draw(st.sampled_from([st.none(), weighted, st.one_of(st.none(), weighted)]))
     found = []
     for step in range(first, first + draw(st.integers(1, 4))):
         for _ in range(draw(st.integers(0, 4))):
@@ -296,7 +297,7 @@ def records(draw, run: str, *, since: float, pid: int) -> list[Document]:
             if draw(st.integers(0, 5)) == 0:
                 document["time_source"] = "read"
             found.append(document)
-        found.append(record(run, since + step * 10, step=step, rank=0, stage="actor", pid=pid, metrics={"loss": 0.5}))
+        found.append(record(run, since + step * 10, step=step, rank=0, stage="watched", pid=pid, metrics={"loss": 0.5}))
     return found
 
 

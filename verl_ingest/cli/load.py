@@ -5,7 +5,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from verl_ingest.cli import reading, terminal
+from verl_ingest.cli import reading, summarize, terminal
 from verl_ingest.index import client
 from verl_ingest.index.apply import require
 from verl_ingest.index.mappings import ALL_PATTERN
@@ -36,6 +36,8 @@ def load_files(
         with reading.progress("loading", found.logs, hidden=as_json) as progress:
             summary = pipeline.load(found.logs, server, settings, final=final, progress=progress, notice=reading.notice)
         server.indices.refresh(index=ALL_PATTERN)
+        runs = {log.run_id for log in found.logs}
+        summary.summarised, summary.not_summarised = summarize.after_load(server, settings, runs, hidden=as_json)
     if as_json:
         typer.echo(orjson.dumps(summary, option=orjson.OPT_INDENT_2).decode())
     else:

@@ -67,10 +67,10 @@ def write(client: Elasticsearch, rows: Sequence[Row]) -> None:
             client.indices.put_index_template(name=row.template.name, body=row.template.body)
 
 
-def require(client: Elasticsearch) -> None:
-    """Raise StoreError where `apply` has not been run: without the templates a first record would shape the fields."""
+def require(client: Elasticsearch, template: str = INDEX_TEMPLATE) -> None:
+    """Raise StoreError where `apply` has not been run: without its template a first record would shape an index."""
     try:
-        ready = client.indices.exists_index_template(name=INDEX_TEMPLATE)
+        ready = client.indices.exists_index_template(name=template)
     except AuthorizationException:  # who may only write may not look; whoever set up that role has applied too
         return
     if not is_elasticsearch(ready.meta):  # its answer to HEAD is a 404 like any other's

@@ -27,6 +27,7 @@ RECORDS_PATTERN = "verl-*,-verl-samples-*"
 
 MANAGED_BY = "verl-ingest"
 INDEX_TEMPLATE = "verl"
+STEPS_TEMPLATE = "verl-steps"
 KIT_COMPONENT = "verl@kit"
 CUSTOM_COMPONENT = "verl@custom"
 PRIORITY = 200
@@ -81,7 +82,7 @@ def templates(fields: Fields, metric_names: Iterable[str], *, documents_per_day:
         Template("component_template", KIT_COMPONENT, signed(kit)),
         _index_template(INDEX_TEMPLATE, RECORDS_PREFIX, PRIORITY, properties(fields, "records")),
         _index_template("verl-samples", SAMPLES_PREFIX, PRIORITY + 1, properties(fields, "samples")),
-        _index_template("verl-steps", STEPS_INDEX, PRIORITY, properties(fields, "steps")),
+        _index_template(STEPS_TEMPLATE, STEPS_INDEX, PRIORITY, properties(fields, "steps")),
     ]
 
 

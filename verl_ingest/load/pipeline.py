@@ -21,7 +21,10 @@ from verl_ingest.settings import Settings
 
 @dataclass
 class Summary:
-    """What a load did. lines = documents + dropped; documents = created + existing + refused."""
+    """What a load did. lines = documents + dropped; documents = created + existing + refused.
+
+    `summarised` steps have a new summary of all that the store has of them; `not_summarised` says why others have none.
+    """
 
     files: int = 0
     lines: int = 0
@@ -31,6 +34,8 @@ class Summary:
     flagged: int = 0
     unfinished: int = 0
     seconds: float = 0.0
+    summarised: int = 0
+    not_summarised: str = ""
     flags: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)

@@ -31,6 +31,8 @@ def render(summary: Summary, found: Found) -> RenderableType:
     if summary.unfinished:
         why = "without a newline at its end: left for the next load, or --final"
         table.add_row("unfinished", f"{summary.unfinished:,}", why)
+    if summary.summarised or summary.not_summarised:
+        table.add_row("summarised", f"{summary.summarised:,}", summary.not_summarised or "steps with records written")
     if found.ignored:
         table.add_row("not read", f"{len(found.ignored):,}", f"no log by name, or binary: {_names(found)}")
     return Group(head, table)

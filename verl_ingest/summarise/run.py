@@ -1,12 +1,13 @@
 """Bring the step summaries of a run up to date: write those that are missing or not fresh, remove what has no step.
 
-Records are read whole, some 20,000 at a time, and not aggregated by the server: the std is weighted and the worst rank
-depends on which way is bad, which its aggregations can't say. Only records of steps whose summary is not fresh are
-read, so that doing it again costs a count, and an interrupted pass goes on where it was.
+Records are read, some 20,000 at a time, and not aggregated by the server: an aggregation must be told the names of the
+metrics, can't weigh a std, and does not know which rank is the worst. Only records of steps whose summary is not fresh
+are read, so that a second pass costs a count, and one that was stopped goes on where it was.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from elasticsearch import Elasticsearch
 
@@ -15,7 +16,7 @@ from verl_ingest.context import attempts
 from verl_ingest.context.attempts import Attempt
 from verl_ingest.context.dates import settled
 from verl_ingest.query import summaries
-from verl_ingest.query.elastic import ElasticRun
+from verl_ingest.query.elastic import ElasticRun, ElasticStore
 from verl_ingest.query.store import Document, MadeOf, Segment
 from verl_ingest.summarise import writing
 from verl_ingest.summarise.step import summarise
@@ -23,6 +24,8 @@ from verl_ingest.summarise.step import summarise
 STEPS = 500  # looked at together
 RECORDS = 20_000  # in memory, or those of one step
 LAST_STEP = 2**53
+NEWEST = 100  # steps that each look of `keep_up` is at;
+LOOKS_PER_WHOLE = 120  # at all steps every so often, for records that come very late
 
 
 @dataclass
@@ -33,6 +36,32 @@ class Changes:
     again: list[int] = field(default_factory=list)
     kept: int = 0
     removed: int = 0
+
+
+def keep_up(
+    store: ElasticStore,
+    client: Elasticsearch,
+    run_id: str,
+    *,
+    catalogue: Catalogue,
+    wait: Callable[[], object],
+    rebuild: bool = False,
+    progress: Callable[[int], object] = lambda steps: None,
+) -> Iterator[Changes]:
+    """Yield what each look at a run changed, without end; the first one is at all of its steps, then comes a `wait`.
+
+    `rebuild` and `progress` are those of the first look (see `bring_up_to_date`).
+    """
+    with store.open(run_id) as run:
+        changes = bring_up_to_date(run, client, catalogue=catalogue, rebuild=rebuild, progress=progress)
+    yield changes
+    for look in count(1):
+        wait()
+        with store.open(run_id) as run:
+            newest = run.steps(size=NEWEST, newest_first=True)
+            low = newest[-1] if newest and look % LOOKS_PER_WHOLE else 0
+            changes = bring_up_to_date(run, client, catalogue=catalogue, low=low)
+        yield changes
 
 
 def bring_up_to_date(
@@ -57,13 +86,7 @@ def bring_up_to_date(
                 made_of = run.made_of([segment])
                 before = {step: stored.pop((attempt.number, step), None) for step in made_of}
                 stale = [step for step, old in before.items() if rebuild or old is None or old.made_of != made_of[step]]
-                for batch in _batches(stale, made_of):
-                    documents = _read(run, segment, made_of, batch)
-                    made = (
-                        summarise(documents[step], attempt=attempt.number, made_of=made_of[step], catalogue=catalogue)
-                        for step in batch
-                    )
-                    writing.write(client, made)
+                _write(run, client, attempt.number, segment, made_of, stale, catalogue)
                 changes.new += [step for step in stale if before[step] is None]
                 changes.again += [step for step in stale if before[step] is not None]
                 changes.kept += len(made_of) - len(stale)
@@ -73,6 +96,26 @@ def bring_up_to_date(
         low = end + 1
     writing.refresh(client)
     return changes
+
+
+def _write(
+    run: ElasticRun,
+    client: Elasticsearch,
+    attempt: int,
+    segment: Segment,
+    made_of: Mapping[int, MadeOf],
+    steps: Sequence[int],
+    catalogue: Catalogue,
+) -> None:
+    """Make and store the summaries of some steps of a segment."""
+    for batch in _batches(steps, made_of):
+        documents: dict[int, list[Document]] = {step: [] for step in batch}
+        for document in run.metric_records(summaries.others([segment], made_of, made_of.keys() - documents.keys())):
+            documents[document["step"]].append(document)
+        made = (
+            summarise(documents[step], attempt=attempt, made_of=made_of[step], catalogue=catalogue) for step in batch
+        )
+        writing.write(client, made)
 
 
 def _attempts(run: ElasticRun) -> list[Attempt]:
@@ -101,13 +144,3 @@ def _batches(steps: Sequence[int], made_of: Mapping[int, MadeOf]) -> Iterator[li
         records += made_of[step].records
     if batch:
         yield batch
-
-
-def _read(
-    run: ElasticRun, segment: Segment, made_of: Mapping[int, MadeOf], steps: Sequence[int]
-) -> dict[int, list[Document]]:
-    """Return the metric records of some steps of a segment, by step."""
-    found: dict[int, list[Document]] = {}
-    for document in run.metric_records(summaries.others([segment], made_of, made_of.keys() - set(steps))):
-        found.setdefault(document["step"], []).append(document)
-    return found
