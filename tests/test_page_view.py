@@ -170,7 +170,7 @@ def test_512_ranks_stay_light(view_of, demo):
     body = {
         "ranks": [rank for rank in range(RANKS) if rank != 77],
         "missing_ranks": {"actor": [77]},
-        "errors": [],
+        "errors": [{"kind": "communication", "ranks": list(range(RANKS))}],
         "nonfinite": [{"metric": "grad_norm", "rank": 200, "stage": "actor", "kind": "nan"}],
         "stragglers": [],
         "metrics": [
@@ -195,6 +195,11 @@ def test_512_ranks_stay_light(view_of, demo):
     view = view_of(demo, 128)
     light, heavy = (len(render.step_html(each)) for each in (view, replace(view, ranks=strip, heat=found)))
     assert heavy < light + 30_000
+
+
+def test_ranks_that_fell_with_others_are_named_while_they_are_few(view_of, demo_with_console):
+    worst = view_of(demo_with_console, 199).ranks.worst
+    assert [(rank.rank, rank.reason) for rank in worst] == [(3, "GPU out of memory"), (5, "NCCL error")]
 
 
 def test_heat_map_names_the_rank(view_of, demo):

@@ -44,6 +44,12 @@ if (filter) {
   };
   filter.addEventListener("input", apply);
   filter.addEventListener("submit", (event) => event.preventDefault());
+  for (const button of filter.querySelectorAll("[data-rank]")) {
+    button.addEventListener("click", () => {
+      filter.elements.rank.value = filter.elements.rank.value === button.dataset.rank ? "" : button.dataset.rank;
+      apply();
+    });
+  }
   filter.hidden = false;
   apply();
 }
