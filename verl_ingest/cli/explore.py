@@ -1,5 +1,7 @@
-"""Commands that look around in a run: why, samples."""
+"""Commands that look around in a run: why, series, compare, samples."""
 
+import csv
+import sys
 from typing import Annotated
 
 import typer
@@ -7,9 +9,11 @@ import typer
 from verl_ingest.catalog import metrics
 from verl_ingest.cli import terminal
 from verl_ingest.cli.ask import Json, Run, now_ms, open_store
-from verl_ingest.context import baseline, names, samples, why
+from verl_ingest.context import baseline, compare, curves, names, samples, search, why
 from verl_ingest.errors import InputError
 from verl_ingest.query.store import SAMPLE_ORDERS
+from verl_ingest.show import compare as show_compare
+from verl_ingest.show import curves as show_curves
 from verl_ingest.show import samples as show_samples
 from verl_ingest.show import why as show_why
 
@@ -31,6 +35,70 @@ def tell_why(context: typer.Context, run_name: Run, as_json: Json = False) -> No
         terminal.print_json(found.entry())
     else:
         terminal.show(show_why.render(found))
+
+
+@app.command("series")
+def show_series(
+    context: typer.Context,
+    run_name: Run,
+    metric_names: Annotated[
+        list[str], typer.Argument(metavar="METRIC...", help="As printed in the logs, or of the metric catalogue.")
+    ],
+    by: Annotated[str | None, typer.Option(metavar="rank", help="One curve a rank, for one metric.")] = None,
+    steps: Annotated[str | None, typer.Option(help="Only these steps: 120..130; else the last 2,000.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV and nothing else.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Plot metrics over the steps.
+
+    Each step counts once, as the newest attempt logged it. Of many ranks the eight that lie farthest from the others
+    are plotted.
+    """
+    if by not in (None, "rank"):
+        raise InputError(f"--by {by}: only rank is known; write --by rank.")
+    if by is not None and len(metric_names) > 1:
+        raise InputError("--by rank shows one metric; name just one.")
+    window = None if steps is None else search.parse_steps(steps)
+    with open_store(context) as store, names.open_run(store, run_name) as run:
+        found = curves.read(run, metric_names, steps=window, by_rank=by is not None, catalogue=metrics.load())
+        run_id = run.run_id
+    if as_json:
+        terminal.print_json(curves.entry(run_id, found))
+    elif as_csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows(curves.table(found))
+    else:
+        shown = found if by is None else curves.farthest(found)
+        title = run_id if by is None else f"{run_id} \u00b7 {found[0].metric}"
+        width = terminal.console().width
+        terminal.show(show_curves.render(title, shown, width=width, more=len(found) - len(shown)))
+
+
+@app.command("compare")
+def compare_runs(
+    context: typer.Context,
+    first_name: Annotated[str, typer.Argument(metavar="RUN_A", help="Name of a run, or the beginning of one.")],
+    second_name: Annotated[str, typer.Argument(metavar="RUN_B", help="Name of another run.")],
+    metric_names: Annotated[
+        list[str] | None, typer.Argument(metavar="[METRIC...]", help="More than the golden six.")
+    ] = None,
+    at: Annotated[int | None, typer.Option(min=0, help="Compare at this step; else at the newest both have.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Put two runs side by side.
+
+    What their configurations differ in comes first, then the golden six and other metrics: at one step, over the last
+    50 steps, and where they are farthest apart. Differences are the second run less the first.
+    """
+    with (
+        open_store(context) as store,
+        names.open_run(store, first_name) as first,
+        names.open_run(store, second_name) as second,
+    ):
+        found = compare.compare(first, second, metric_names or [], at=at, catalogue=metrics.load())
+    if as_json:
+        terminal.print_json(found.entry())
+    else:
+        terminal.show(show_compare.render(found))
 
 
 @app.command("samples", context_settings={"ignore_unknown_options": True})
