@@ -13,6 +13,7 @@ import pytest
 from tests.documents import line, record, sample
 from tests.serving import served
 from verl_ingest.index import client
+from verl_ingest.links import page
 from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.serve.security import local_names
 from verl_ingest.settings import Service, Settings
@@ -31,7 +32,8 @@ def test_pages_answer(get, demo):
     assert f'<a href="/verl/runs/{demo}/steps/240">240' in runs.text
     assert get("/").location == "/verl/runs"
     run = get(f"/runs/{demo}")
-    assert run.status == 200 and f'href="/verl/runs/{demo}/steps/first-bad"' in run.text
+    assert run.status == 200 and "abnormal since step 156" in run.text
+    assert f'<a class="button" href="/verl/runs/{demo}/steps/156">Where it began</a>' in run.text
     step = get(f"/runs/{demo}/steps/128")
     assert step.status == 200 and "rank 3 alone drives it" in step.text
 
@@ -64,6 +66,37 @@ def test_json_is_that_of_the_command_line(get, ask, demo, service_settings, monk
     [run] = [run for run in get("/api/runs?limit=1000").json() if run["run_id"] == demo]
     [same] = [run for run in printed("runs", "--limit", "1000") if run["run_id"] == demo]
     assert run | {"age_s": 0} == same | {"age_s": 0}
+
+
+def test_the_json_of_a_run_is_its_why(get, ask, demo):
+    def without_age(body):
+        return body | {"age_s": 0, "exit": body["exit"] | {"sentence": ""}}
+
+    assert without_age(get(f"/api/runs/{demo}").json()) == without_age(json.loads(ask("why", demo, "--json").out))
+
+
+def test_runs_over_each_other(get, write):
+    values = {"up": [1.0, 2.0, 3.0], "down": [3.0, 2.0, 1.0]}
+    write(
+        record(f"over {run}", step, step=step, rank=rank, metrics={"loss": value})
+        for run, line_ in values.items()
+        for step, value in enumerate(line_, 1)
+        for rank in (0, 1)
+    )
+    address = page.compare("", "over up", "over down", "over all", metric="loss")
+    answer = get(address + "&smooth=0.5&run=")
+    assert answer.status == 200 and answer.text.count('class="own c') == 2
+    assert "There is no run &#39;over all&#39;" in answer.text
+    found = get(f"/api{address}").json()
+    assert [run["points"] for run in found["runs"]] == [
+        [[1, 1.0, 1.0, 1.0], [2, 2.0, 2.0, 2.0], [3, 3.0, 3.0, 3.0]],
+        [[1, 3.0, 3.0, 3.0], [2, 2.0, 2.0, 2.0], [3, 1.0, 1.0, 1.0]],
+    ]
+    assert found["problems"][0].startswith("There is no run 'over all'")
+    assert get("/api/compare?run=over+up&metric=no*").json()["problems"] == ["Run 'over up' has no metric no*."]
+    assert get("/compare").status == 200
+    assert get("/compare?" + "&".join(f"run=r{n}" for n in range(9))).status == 400
+    assert get("/compare?run=a&smooth=1").status == 400
 
 
 def test_a_step_by_another_name_leads_to_its_number(get, demo):
@@ -147,7 +180,7 @@ def test_every_answer_has_the_headers_that_bind_a_browser(get, path):
 
 
 def test_pages_load_nothing_from_elsewhere_and_have_no_script_or_style_inline(get, demo):
-    for path in ("/runs", f"/runs/{demo}", f"/runs/{demo}/steps/128", "/nothing"):
+    for path in ("/runs", f"/runs/{demo}", f"/runs/{demo}/steps/128", f"/compare?run={demo}", "/nothing"):
         text = get(path).text
         assert not re.findall(r'(?:src|<link[^>]* href)="(?!/verl/static/|data:,)', text)
         assert not re.findall(r"<script(?![^>]*(?:src=|application/json))|<style|\sstyle=|\son\w+=", text)
@@ -261,6 +294,8 @@ def test_the_description_names_every_json_answer(get):
     described = get("/api/openapi.json").json()
     assert set(described["paths"]) == {
         "/api/runs",
+        "/api/runs/{run}",
+        "/api/compare",
         "/api/runs/{run}/steps/{step_name}",
         "/api/runs/{run}/steps/{step_name}/samples/{event_id}",
         "/api/drilldown",
@@ -279,8 +314,8 @@ def test_serve_listens_and_says_where(elasticsearch_url, demo):
     )
     try:
         address = re.search(r"http://127\.0\.0\.1:\d+/runs", process.stdout.readline())[0]
-        with urllib.request.urlopen(f"{address}/{demo}/steps/128", timeout=60) as page:
-            assert "rank 3 alone drives it" in page.read().decode()
+        with urllib.request.urlopen(f"{address}/{demo}/steps/128", timeout=60) as answer:
+            assert "rank 3 alone drives it" in answer.read().decode()
     finally:
         process.terminate()
         assert process.communicate(timeout=60)[1] == ""

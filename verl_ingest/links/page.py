@@ -26,9 +26,9 @@ def step(
     return f"{run(base, run_id)}/steps/{step}{_query(rank=rank, metric=metric, back=back)}"
 
 
-def compare(base: str, run_a: str, run_b: str, *, metric: str | None = None) -> str:
-    """Return the address of the page that lays two runs over each other."""
-    return f"{base}/compare{_query(run=(run_a, run_b), metric=metric)}"
+def compare(base: str, *run_ids: str, metric: str | None = None) -> str:
+    """Return the address of the page that lays runs over each other."""
+    return f"{base}/compare{_query(run=run_ids or None, metric=metric)}"
 
 
 def drilldown(base: str, run_id: str, step: int, *, rank: int | None = None, to: str | None = None) -> str:

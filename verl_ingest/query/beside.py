@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_ingest.query.bodies import AS_STORED, MOST, SAMPLE, Body, in_segments, of_run
-from verl_ingest.query.store import Scores, Segment
+from verl_ingest.query.bodies import AS_STORED, METRIC, MOST, SAMPLE, Body, in_segments, of_run
+from verl_ingest.query.store import Key, Scores, Segment
 
 BINS = 10
 EMPTY = {"term": {"sample.output_length": 0}}
@@ -25,6 +25,33 @@ def nonfinite_steps(run_id: str, segments: Sequence[Segment]) -> Body:
         "query": {"bool": {"filter": [of_run(run_id), in_segments(segments), {"exists": {"field": "nonfinite"}}]}},
         "aggs": {"metrics": {"terms": {"field": "nonfinite", "size": MOST}, "aggs": steps}},
     }
+
+
+def keys(run_id: str, names: Sequence[str]) -> Body:
+    """Return the body that counts the records that have each metric, by stage and by whether they name a rank."""
+    ranked = {"ranked": {"filter": {"exists": {"field": "rank"}}}}
+    stages = {"stages": {"terms": {"field": "stage", "size": MOST, "missing": ""}, "aggs": ranked}}
+    aggs = {
+        f"n{number}": {"filter": {"exists": {"field": f"metrics.{name}"}}, "aggs": stages}
+        for number, name in enumerate(names)
+    }
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": [of_run(run_id), METRIC]}},
+        "aggs": aggs,
+    }
+
+
+def read_keys(aggregations: Mapping[str, Any], names: Sequence[str]) -> dict[Key, int]:
+    """Return how many records have each metric, from what `keys` answers."""
+    found = {}
+    for number, name in enumerate(names):
+        for stage in aggregations[f"n{number}"]["stages"]["buckets"]:
+            ranked = stage["ranked"]["doc_count"]
+            found[Key(name, stage["key"] or None, True)] = ranked
+            found[Key(name, stage["key"] or None, False)] = stage["doc_count"] - ranked
+    return {key: count for key, count in found.items() if count}
 
 
 def samples(run_id: str, segment: Segment, size: int, *, order: str) -> Body:

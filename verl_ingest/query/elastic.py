@@ -231,6 +231,13 @@ class ElasticRun:
         """Yield the metric records of the segments, each as often as it stands in the store."""
         return map(_document, self._hits(history.metric_records(self.run_id, segments)))
 
+    def keys(self, names: Sequence[str]) -> dict[Key, int]:
+        """Return how many records have each of the metrics, under all keys it has."""
+        names = [name for name in names if "*" not in name]  # it would stand for any name
+        if not names:
+            return {}
+        return beside.read_keys(self._search(beside.keys(self.run_id, names))["aggregations"], names)
+
     def rank_values(self, segments: Sequence[Segment], keys: Sequence[Key]) -> dict[Key, dict[int, dict[int, float]]]:
         """Return metric -> step -> rank -> value."""
         if not segments or not keys:

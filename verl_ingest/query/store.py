@@ -235,6 +235,9 @@ class RunReader(Protocol):
     def history(self, segments: Sequence[Segment], recent: Sequence[Segment], keys: Sequence[Key]) -> History:
         """Return the metrics' levels in each step of the segments, and what each stage logged in the recent ones."""
 
+    def keys(self, names: Sequence[str]) -> dict[Key, int]:
+        """Return how many records have each of the metrics, under all keys it has; none has one with a * in it."""
+
     def rank_values(self, segments: Sequence[Segment], keys: Sequence[Key]) -> dict[Key, dict[int, dict[int, float]]]:
         """Return metric -> step -> rank -> value."""
 

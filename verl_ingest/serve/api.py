@@ -6,12 +6,12 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from verl_ingest.context import baseline, narrow, runs, step
+from verl_ingest.context import baseline, narrow, runs, step, why
 from verl_ingest.errors import NotFound
 from verl_ingest.links import page
 from verl_ingest.links import step as step_links
 from verl_ingest.serve import drilldown
-from verl_ingest.serve.kit import Own, Rank, RunId, Window
+from verl_ingest.serve.kit import Metric, Own, Rank, RunId, Runs, Window
 from verl_ingest.serve.page import samples
 
 PROBLEM = {
@@ -68,6 +68,20 @@ def one_step(
     if rank is not None:
         found = narrow.to_rank(found, rank)
     return Json(step_links.add(found, kit.settings, rank=rank).body)
+
+
+@router.get("/runs/{run:path}")
+def one_run(kit: Own, run_id: RunId) -> Response:
+    """Tell why a run is as it is, as `verl-ingest why --json` does."""
+    with kit.open(run_id) as run:
+        return Json(why.explain(run, catalogue=kit.catalogue, now=kit.now()).entry())
+
+
+@router.get("/compare")
+def compare_runs(kit: Own, run: Runs = (), metric: Metric = "reward_mean") -> Response:
+    """Tell one metric of several runs by step; points are [step, mean, least, greatest] of their last 2,000 steps."""
+    found, problems = kit.series(run, metric)
+    return Json({"metric": metric, "runs": [series.entry() for series in found], "problems": problems})
 
 
 @router.get("/drilldown")

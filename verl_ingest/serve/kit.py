@@ -1,7 +1,7 @@
 """What every page and answer of the service needs: the settings, the store, the catalogue."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Query, Request
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import baseline, names
+from verl_ingest.context import baseline, names, series
+from verl_ingest.context.series import Series
 from verl_ingest.errors import NotFound
 from verl_ingest.links import page
 from verl_ingest.query.store import RunReader, Store
@@ -55,6 +56,17 @@ class Kit:
                 raise UnknownRun(run_id, names.similar(self.store, run_id)) from None
             yield run
 
+    def series(self, run_ids: Sequence[str], metric: str) -> tuple[list[Series], list[str]]:
+        """Return the metric of each run that has it, and a sentence on each other one."""
+        found, problems = [], []
+        for run_id in run_ids:
+            try:
+                with self.open(run_id) as run:
+                    found.append(series.read(run, metric, catalogue=self.catalogue))
+            except NotFound as error:
+                problems.append(str(error))
+        return found, problems
+
     def step_number(self, run: RunReader, text: str, window: int = baseline.WINDOW) -> int:
         """Return the step that a path names: a number, last, -2, first-bad, or a time."""
         return names.find_step(run, text, catalogue=self.catalogue, now=self.now(), window=window)
@@ -71,4 +83,6 @@ def _run_id(run: str) -> str:
 Own = Annotated[Kit, Depends(_kit)]
 RunId = Annotated[str, Depends(_run_id)]
 Window = Annotated[int, Query(ge=baseline.ENOUGH, le=WIDEST, description="Steps before it that say what is usual.")]
+Runs = Annotated[tuple[str, ...], Query(max_length=8, description="Names of runs, at most 8.")]
+Metric = Annotated[str, Query(description="A metric as printed in the logs, or a name of the metric catalogue.")]
 Rank = Annotated[int | None, Query(ge=0, le=MOST_RANK, description="One rank.")]

@@ -6,16 +6,15 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
-from verl_ingest.context import around, baseline, runs, setup, step
+from verl_ingest.context import around, baseline, runs, setup, step, why
 from verl_ingest.context.names import NO_RUNS
 from verl_ingest.errors import NotFound
 from verl_ingest.links import grafana, page
 from verl_ingest.links import step as step_links
 from verl_ingest.serve import drilldown, problems
-from verl_ingest.serve.kit import Kit, Own, Rank, RunId, Window
-from verl_ingest.serve.page import addresses, golden, render, static, view
+from verl_ingest.serve.kit import Kit, Metric, Own, Rank, RunId, Runs, Window
+from verl_ingest.serve.page import addresses, compare, overview, render, static, view
 from verl_ingest.serve.page import runs as page_runs
-from verl_ingest.show.runs import HEADINGS
 
 MOST_RUNS = 50
 FOREVER = "public, max-age=31536000, immutable"  # the address of a file changes with it
@@ -44,7 +43,7 @@ def list_runs(kit: Own, limit: Annotated[int, Query(ge=1, le=1_000)] = MOST_RUNS
     found = runs.newest(kit.store, catalogue=kit.catalogue, now=kit.now(), most=limit + 1)
     more = f"{page.runs(kit.base)}?limit={min(limit * 4, 1_000)}" if len(found) > limit < 1_000 else None
     rows = page_runs.rows(found[:limit], kit.catalogue, base=kit.base)
-    headings = [HEADINGS.get(metric.name, metric.name) for metric in kit.catalogue.golden]
+    headings = page_runs.headings(kit.catalogue)
     return _html(kit, "runs.html.j2", rows=rows, headings=headings, more=more, none=NO_RUNS)
 
 
@@ -101,31 +100,34 @@ def one_step(
 
 @router.get("/runs/{run:path}")
 def one_run(kit: Own, run_id: RunId) -> Response:
-    """Show how a run is: its state, what is wrong with its newest step, where to look."""
+    """Show why a run is as it is, what to do first, where to look."""
     with kit.open(run_id) as run:
-        [found] = runs.complete(kit.store, [run.row()], catalogue=kit.catalogue, now=kit.now())
-        if found.step is None:
-            return _nearest(kit, run_id, f"Run '{run_id}' has no step yet.", [], status=200)
-        evidence = step.gather(run, found.step, catalogue=kit.catalogue, window=baseline.WINDOW, now=kit.now())
-        context = step.describe(evidence, catalogue=kit.catalogue, now=kit.now())
-        beside = around.gather(run, evidence, context.findings, catalogue=kit.catalogue, now=kit.now())
-    named = [name for finding in context.findings for name in finding.metrics]
-    newest = page.step(kit.base, run_id, found.step)
-    choices = [
-        (f"Newest step {found.step:,}", newest),
-        ("First abnormal step", f"{page.run(kit.base, run_id)}/steps/first-bad"),
-        ("Abnormal step before the newest", f"{newest}/previous-anomaly"),
-        ("All runs", page.runs(kit.base)),
-    ]
+        found = why.explain(run, catalogue=kit.catalogue, now=kit.now())
+    [row] = runs.complete(kit.store, [found.run.row], catalogue=kit.catalogue, now=kit.now())
+    golden = page_runs.golden(row, kit.catalogue)
+    return _html(kit, "run.html.j2", view=overview.build(found, base=kit.base), golden=golden)
+
+
+@router.get("/compare")
+def compare_runs(
+    kit: Own,
+    run: Runs = (),
+    metric: Metric = "reward_mean",
+    smooth: Annotated[float, Query(ge=0, le=0.99)] = 0.0,
+) -> Response:
+    """Lay one metric of several runs over each other."""
+    names = [name for name in run if name]  # the form has an empty field for one more
+    found, problems = kit.series(names, metric)
     return _html(
         kit,
-        "run.html.j2",
-        run=page_runs.row(found, kit.catalogue, base=kit.base),
-        tone=page_runs.TONES[found.state],
-        sentences=context.body["summary"],
-        golden=golden.rows(context.body, beside, named, kit.catalogue),
-        window=(beside.first, beside.last),
-        choices=choices,
+        "compare.html.j2",
+        action=page.compare(kit.base),
+        runs=names,
+        metric=metric,
+        metrics=compare.choices(kit.catalogue),
+        smooth=smooth,
+        problems=problems,
+        overlay=compare.draw(found, smooth=smooth, base=kit.base),
     )
 
 
