@@ -10,6 +10,8 @@
   // Its legend sets styles inline, which the pages' policy forbids; the caption above each chart does that work.
   Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
 
+  const { mousedown, dblclick } = Dygraph.Interaction.defaultModel;
+
   for (const chart of JSON.parse(document.getElementById("charts-data").textContent)) {
     const figure = document.createElement("figure");
     const caption = document.createElement("figcaption");
@@ -59,7 +61,7 @@
           x: { pixelsPerLabel: 60, axisLabelFormatter: (step) => (Number.isInteger(step) ? String(step) : "") },
           y: { axisLabelWidth: 52, axisLabelFormatter: number, pixelsPerLabel: 28 },
         },
-        interactionModel: { ...Dygraph.Interaction.defaultModel, mousewheel: null },
+        interactionModel: { mousedown, dblclick, willDestroyContextMyself: true }, // no touch: the page must scroll
         highlightCallback: (_, step) => say(step),
         unhighlightCallback: () => say(chart.step),
         underlayCallback: (canvas, area, graph) => {
