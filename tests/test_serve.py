@@ -115,6 +115,14 @@ def test_the_next_and_previous_abnormal_step(get, write):
     assert nothing.status == 200 and "after step 50 is abnormal" in nothing.text
 
 
+def test_when_the_trouble_of_a_step_began_comes_after_its_page(get, demo):
+    address = re.search(r'data-episode="([^"]+)"', get(f"/runs/{demo}/steps/163").text)[1]
+    parts = get(address)
+    assert parts.status == 200 and "It began at step 160." in parts.text
+    assert f'href="/verl/runs/{demo}/steps/156"' in parts.text
+    assert "data-episode" not in get(f"/runs/{demo}/steps/120").text
+
+
 def test_whole_texts_of_a_sample(get, write):
     document = sample("talks", 1, 5, 0.1, input="why?", output="x" * 100_000)
     write([record("talks", 1, step=5, metrics={"loss": 1.0}), document])

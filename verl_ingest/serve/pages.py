@@ -13,7 +13,7 @@ from verl_ingest.links import grafana, page
 from verl_ingest.links import step as step_links
 from verl_ingest.serve import drilldown, problems
 from verl_ingest.serve.kit import Kit, Metric, Own, Rank, RunId, Runs, Window
-from verl_ingest.serve.page import addresses, compare, overview, render, static, view
+from verl_ingest.serve.page import addresses, compare, episode, overview, render, static, view
 from verl_ingest.serve.page import runs as page_runs
 
 MOST_RUNS = 50
@@ -57,6 +57,17 @@ def previous_anomaly(kit: Own, run_id: RunId, step_name: str) -> Response:
 def next_anomaly(kit: Own, run_id: RunId, step_name: str) -> Response:
     """Lead to the nearest step after this one that is not normal."""
     return _to_anomaly(kit, run_id, step_name, forward=True)
+
+
+@router.get("/runs/{run:path}/steps/{step_name}/episode")
+def one_episode(kit: Own, run_id: RunId, step_name: str) -> Response:
+    """Return the parts of a step's page that take longer: when its trouble began, where to go back to."""
+    with kit.open(run_id) as run:
+        number = kit.step_number(run, step_name)
+        findings = step.assemble(run, number, catalogue=kit.catalogue, now=kit.now()).findings
+        found = why.explain(run, catalogue=kit.catalogue, now=kit.now())
+    place = episode.tell(found.episodes, found.checkpoint, number, findings)
+    return HTMLResponse(render.episode_html(place, addresses.of_step(kit.base, run_id, number)))
 
 
 @router.get("/runs/{run:path}/steps/{step_name}")

@@ -1,0 +1,1 @@
+"""The service: runs and steps as pages and as JSON."""
