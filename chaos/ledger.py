@@ -75,15 +75,16 @@ class Log:
     def __init__(self, path: Path, rank: int, ledger: Ledger) -> None:
         self.path, self.rank, self._ledger = path, rank, ledger
 
-    def write(self, lines: int, *, mode: str = "ab", over_s: float = 0.0, random: Random | None = None) -> None:
-        """Write lines in bursts over about that many seconds; with mode `wb` what was in the file goes first."""
-        sizes = [len(range(burst, lines, BURSTS)) for burst in range(BURSTS)] if over_s else [lines]
-        for size in filter(None, sizes):
-            with self.path.open(mode) as file:
-                file.write(b"".join(self._next() for _ in range(size)))
-            mode = "ab"
-            if over_s and random:
-                time.sleep(2 * over_s / BURSTS * random.random())
+    def write(self, lines: int, *, mode: str = "ab") -> None:
+        """Write lines at once; with mode `wb` what was in the file goes first."""
+        with self.path.open(mode) as file:
+            file.write(b"".join(self._next() for _ in range(lines)))
+
+    def write_slowly(self, lines: int, seconds: float, random: Random) -> None:
+        """Write lines in bursts over about that many seconds."""
+        for burst in range(BURSTS):
+            self.write(len(range(burst, lines, BURSTS)))
+            time.sleep(2 * seconds / BURSTS * random.random())
 
     def write_half(self) -> bytes:
         """Write the first half of a line, cut inside a character of several bytes; return the other half."""

@@ -6,6 +6,7 @@ its shards is overloaded or not there.
 
 import gzip
 import http.client
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,11 +60,6 @@ class Refusals:
         with self.lock:
             self.accepted.update(item["index"]["_id"] for item in items if item["index"]["status"] in (200, 201))
 
-    def stop(self) -> None:
-        """Refuse nothing from now on."""
-        with self.lock:
-            self.requests = self.items = 0.0
-
     @property
     def lost(self) -> set[str]:
         """The ids of documents that were withheld and never came again."""
@@ -74,7 +70,7 @@ class Refusals:
 @contextmanager
 def before(url: str, refusals: Refusals) -> Iterator[str]:
     """Run a proxy before the server at `url` while the block lasts; yield its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(urlsplit(url).netloc, refusals))
+    server = _Server(("127.0.0.1", 0), _handler(urlsplit(url).netloc, refusals))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -83,6 +79,13 @@ def before(url: str, refusals: Refusals) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error, unless a killed agent broke off its connection."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _handler(netloc: str, refusals: Refusals) -> type[BaseHTTPRequestHandler]:
@@ -143,11 +146,8 @@ def _handler(netloc: str, refusals: Refusals) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", "application/json")
             self.send_header("X-Elastic-Product", "Elasticsearch")
             self.send_header("Content-Length", str(len(body)))
-            try:
-                self.end_headers()
-                self.wfile.write(body)
-            except ConnectionError:  # the agent was killed meanwhile
-                self.close_connection = True
+            self.end_headers()
+            self.wfile.write(body)
 
     return Handler
 

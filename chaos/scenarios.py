@@ -53,7 +53,7 @@ def refused(scene: Scene) -> None:
     scene.start_agent()
     for _ in range(ROUNDS):
         scene.write(scene.scenario.lines // ROUNDS)
-    scene.refusals.stop()
+    scene.settle()
     scene.done["requests refused"] = scene.refusals.refused_requests
     scene.done["items refused"] = scene.refusals.refused_items
 

@@ -68,10 +68,10 @@ class Scene:
 
     def write(self, lines: int, *, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Write lines from all writers at once; `meanwhile` is called at some moment while they write."""
-        share = lines // len(self.logs)
+        share, pace_s = lines // len(self.logs), self.scenario.pace_s
         with ThreadPoolExecutor(len(self.logs)) as pool:
-            jobs = [pool.submit(log.write, share, over_s=self.scenario.pace_s, random=self.random) for log in self.logs]
-            time.sleep(self.random.random() * self.scenario.pace_s)
+            jobs = [pool.submit(log.write_slowly, share, pace_s, self.random) for log in self.logs]
+            time.sleep(self.random.random() * pace_s)
             meanwhile()
             for job in jobs:
                 job.result()

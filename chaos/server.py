@@ -29,10 +29,6 @@ class Server:
         self.url, self.version = url, plan.version
         self.client = Elasticsearch(url, request_timeout=120)
 
-    @property
-    def is_up(self) -> bool:
-        return self._process is not None
-
     def start(self) -> None:
         self._process = supervisor.launch(self._plan, self._home)
         supervisor.wait_until_ready(self._plan, self._home, self._process)
