@@ -54,14 +54,14 @@ end
 local function put_process(file, state, writer, parent)
   if writer then
     document.field("process.name", writer.name)
-    document.field("process.pid", writer.pid)
+    if writer.pid then document.integer("process.pid", "pid", writer.pid) end
     if writer.ip then document.extra("ip", writer.ip) end
     if writer.elapsed then document.extra("elapsed", writer.elapsed) end
-    if writer.rank then document.field("rank", writer.rank) end
+    if writer.rank then document.integer("rank", "rank", writer.rank, "rank_invalid") end
     if parent and parent.name then document.extra("parent", parent.name) end
     if parent and parent.pid then document.extra("parent_pid", parent.pid) end
   else
-    document.field("process.name", state.actor)
+    if state.actor then document.keyword("process.name", "actor_name", state.actor) end
     document.field("process.pid", file.pid)
   end
 end
@@ -94,7 +94,8 @@ local function follow_launch(state, s)
   if sub(s, 1, 17) == "ray init kwargs: " then
     state.step = nil
   elseif sub(s, 1, 23) == "Setting global step to " then
-    state.step = tonumber(match(s, "^%d+", 24)) or state.step
+    local digits = match(s, "^%d+", 24)
+    if digits and #digits < 16 then state.step = tonumber(digits) end
   end
 end
 
@@ -131,7 +132,7 @@ local function read_block(state, key, s)
   document.kind("event")
   document.field("event", "config")
   if cut then document.flag("extra_cut") end
-  for name, value in pairs(config) do document.extra(name, value) end
+  for _, name in ipairs(json.keys(config)) do document.extra(name, config[name]) end
   return true
 end
 
@@ -225,7 +226,7 @@ function console.read(file, line, raw, offset, now)
     return "ray_marker"
   end
   put_process(file, state, writer, parent)
-  document.field("log.repeated", repeated)
+  if repeated then document.integer("log.repeated", "repeated", repeated) end
 
   local object = record_of(s, file.layouts)
   if object then

@@ -45,6 +45,7 @@ end
 local LEAVES = 900 -- of one configuration; verl 0.9 has 760
 local LINES = 5000 -- a block that goes on is none
 local DEPTH = 32
+local VALUE_BYTES = 2048 -- of one value: `extra` keeps less
 
 -- Return a new block where a line begins one.
 function block.open(s)
@@ -61,8 +62,11 @@ local WORDS = { True = true, False = false }
 local function take(b, value)
   local depth = b.depth
   if b.kinds[depth] ~= "{" then -- an item: lists are kept as one text, and texts in pieces stand in parentheses
-    local item = value == nil and "None" or tostring(value)
-    b.items = b.items and b.items .. (b.kinds[depth] == "(" and "" or ", ") .. item or item
+    local items = b.items or ""
+    if #items < VALUE_BYTES then
+      local item = value == nil and "None" or tostring(value)
+      b.items = items .. (b.items and b.kinds[depth] ~= "(" and ", " or "") .. item
+    end
     return
   end
   local path = table.concat(b.keys, ".", 1, depth)
@@ -110,12 +114,12 @@ function block.feed(b, s)
       local value
       if c == 39 or c == 34 then
         local q = quoted_end(s, p, c)
-        value, p = sub(s, p + 1, q - 1), q + 1
+        value, p = sub(s, p + 1, math.min(q - 1, p + VALUE_BYTES)), q + 1
       else
         local word
         word, p = match(s, "^([^%s,:%]})]+)()", p)
         value = WORDS[word]
-        if value == nil and word ~= "None" then value = tonumber(word) or word end
+        if value == nil and word ~= "None" then value = tonumber(word) or sub(word, 1, VALUE_BYTES) end
       end
       if b.kinds[b.depth] == "{" and find(s, "^%s*:", p) then b.keys[b.depth] = tostring(value) else take(b, value) end
     end
@@ -135,10 +139,18 @@ end
 
 -- Return {name = value} of a printed list of hydra overrides: ['data.train_batch_size=8', ...].
 function block.overrides(s)
-  local values, count = {}, 0
-  for _, item in string.gmatch(s, "(['\"])(.-)%1[,%]]") do
-    local name, value = match(item, "^%+*([^=]+)=(.*)$")
-    if name and count < LEAVES then values[name], count = value, count + 1 end
+  local values, count, p = {}, 0, 1
+  while count < LEAVES do
+    local from = find(s, "['\"]", p)
+    local to = from and find(s, sub(s, from, from) .. "[,%]]", from + 1)
+    if not to then break end
+    local item = sub(s, from + 1, to - 1)
+    local equals = find(item, "=", 2, true)
+    if equals then
+      local name = gsub(sub(item, 1, equals - 1), "^%++", "")
+      values[name], count = sub(item, equals + 1), count + 1
+    end
+    p = to + 1
   end
   return count > 0 and values or nil
 end

@@ -9,6 +9,7 @@ local PART_BYTES = 512 -- a longer part is prose
 local NUMBER = "()([+-]?%.?%d[%d.eE+-]*)"
 local NAMED = "^(.+)([:=])%s*" .. NUMBER .. "%s?[%a%%]?[%w/%%]*$" -- KL: 0.0124, GPU Util: 82%, avg_latency=2.4ms/token
 local WORD = "^(.+)([:=])%s*()([+-]?%a+)$" -- KL: nan
+local WRAPPED = "^(.+)([:=])%s*()(np%.%w+%([^()]*%))$" -- KL: np.float64(0.1)
 local PLAIN = "^(%a.-)%s+" .. NUMBER .. "$" -- Epoch 0.02
 local DURATION = "^(.+) in " .. NUMBER .. "(%a+)$" -- Rollout completed in 3.21s
 local TOOK = "^ took " .. NUMBER .. "(%a+)$" -- Rollout for prompt_id=12345 took 1.24s
@@ -40,6 +41,7 @@ local function read_part(found, part, p, alone)
   local name, mark, from, digits = match(part, NAMED)
   if not tonumber(digits) then
     name, mark, from, digits = match(part, WORD)
+    if not digits then name, mark, from, digits = match(part, WRAPPED) end
     if not digits or not document.spelled(digits) then name, digits = nil, nil end
   end
   if name then

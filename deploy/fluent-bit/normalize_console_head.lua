@@ -69,6 +69,7 @@ end
 local words, word_count = {}, 0 -- a console has few of them
 
 local function known_words(text)
+  if #text > 200 then return false end
   local said = words[text]
   if said == nil then
     if word_count >= 1024 then words, word_count = {}, 0 end
@@ -248,6 +249,7 @@ local stages, stage_count = {}, 0
 
 -- Return the stage that a module's path names, or nil.
 local function stage_of(path)
+  if #path > 1024 then return nil end
   local stage = stages[path]
   if stage == nil then
     stage = false

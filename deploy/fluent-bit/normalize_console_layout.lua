@@ -8,6 +8,7 @@ local bytes = ffi.typeof("const uint8_t *")
 local layout = {}
 
 local KEPT = 6 -- layouts of one file
+local LINE_BYTES = 131072 -- a longer line teaches nothing: what is learned stays in memory
 local LEARNED = 64 -- layouts that one file may teach, so that a file without any costs no more than reading it
 
 local numbers = {} -- of the line in hand
@@ -41,7 +42,7 @@ end
 
 -- Learn the layout of a line that has known.n numbers, at known.from[i] .. known.to[i].
 function layout.learn(learned, s, known)
-  if (learned.taught or 0) >= LEARNED then return end
+  if (learned.taught or 0) >= LEARNED or #s > LINE_BYTES then return end
   learned.taught = (learned.taught or 0) + 1
   local words, p = {}, 1
   for i = 1, known.n do

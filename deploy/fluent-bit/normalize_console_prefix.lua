@@ -9,7 +9,6 @@ local NAMES = { raylet = true, autoscaler = true, gcs_server = true } -- they pr
 
 -- Return {key, name, pid, ip, rank} of the text in the parentheses, or false where it is something else.
 local function process_of(text)
-  if #text > 200 then return false end
   local name, pid, more = match(text, "^%((.-) ?pid=(%d+)([^()]*)%)$")
   if not name then
     name, more = match(text, "^%(([%a_]+)([^()]*)%)$")
@@ -27,6 +26,7 @@ end
 local processes, count = {}, 0 -- text -> process: a console has as many as its job has processes
 
 local function known(text)
+  if #text > 200 then return false end
   local process = processes[text]
   if process == nil then
     if count >= 4096 then processes, count = {}, 0 end

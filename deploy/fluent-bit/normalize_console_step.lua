@@ -4,7 +4,14 @@ local find, match, sub, byte = string.find, string.match, string.sub, string.byt
 
 -- Return the number that verl prints as 1.5, 1e-06, np.float64(1.5), nan or -inf; nil where a text is none.
 local function number_of(text)
-  return tonumber(text) or document.spelled(match(text, "^np%.%w+%((.*)%)$") or text)
+  return tonumber(text) or document.spelled(text)
+end
+
+-- Return where the digits of a plain number stand in a value, nil where it is another number.
+local function place_of(value)
+  local from, behind = match(value, "^()[%d.eE+-]+()$")
+  if not from then from, behind = match(value, "^np%.%w+%(()[%d.eE+-]+()%)$") end
+  if from then return from, behind - 1 end
 end
 
 local NUMBERS = { "^np%.%w+%([^)]*%)()", "^[+-]?%d+%.?%d*[eE][+-]?%d+()", "^[+-]?%d+%.?%d*()", "^[+-]?nan()",
@@ -41,50 +48,48 @@ end
 -- and the text that belongs to no pair.
 local function read_pairs(s, p)
   local known = { names = {}, from = {}, to = {}, n = 0 }
-  local plain, head, rest = true, "", nil -- head: begin of a name that has the separator in it
+  local plain, from_head, rest = true, p, {} -- from_head: where a name begins that has the separator in it
   while p <= #s do
     local mark = find(s, " - ", p, true)
-    local segment = sub(s, p, (mark or #s + 1) - 1)
+    local segment, next_p = sub(s, p, (mark or #s + 1) - 1), mark and mark + 3 or #s + 1
     local name, value = match(segment, "^(.+):([^:]*)$")
     local number, text = name and number_of(value), nil
     if not number and (value == "True" or value == "False") then
-      document.extra(head .. name, value == "True")
-      head, plain = "", false
+      document.extra(sub(s, from_head, p - 1) .. name, value == "True")
+      from_head, plain = next_p, false
     elseif not number and mark and find(value or "", "^[^%s]+$") and not find(value, "%d") then -- no number is printed so
       document.flag("not_a_number", name)
       document.extra(name, value)
-      head, plain = "", false
+      from_head, plain = next_p, false
     else
       if not number then
         name, number, text = split_glued(segment)
         plain = false
       end
       if number then
-        name = head .. name
+        name = sub(s, from_head, p - 1) .. name
         document.metric(name, number)
-        local n, from, digits = known.n + 1, match(segment, "()([%d.eE+-]+)%)?$")
+        local n, from, to = known.n + 1, nil, nil
         known.n, known.names[n] = n, name
+        if plain then from, to = place_of(value) end
         if from then
-          known.from[n], known.to[n] = p + from - 1, p + from + #digits - 2
+          local before = p + #segment - #value - 1
+          known.from[n], known.to[n] = before + from, before + to
         else
           plain = false
         end
-        head = ""
-        if text then rest = rest and rest .. " - " .. text or text end
-      elseif rest then
-        rest = rest .. " - " .. segment
-      else
-        head = head .. segment .. " - "
+        from_head = next_p
+        if text then rest[#rest + 1] = text end
+      elseif rest[1] then
+        rest[#rest + 1] = segment
+        from_head = next_p
       end
     end
-    p = mark and mark + 3 or #s + 1
+    p = next_p
   end
-  if head ~= "" then
-    head = sub(head, 1, -4)
-    rest = rest and rest .. " - " .. head or head
-  end
-  known.plain = plain and not rest
-  return known, rest
+  if from_head < p then rest[#rest + 1] = sub(s, from_head) end
+  known.plain = plain and not rest[1]
+  return known, rest[1] and table.concat(rest, " - ")
 end
 
 local function put_step(digits)

@@ -2,7 +2,7 @@
 -- line reaches the top level unasked and no line can make Elasticsearch refuse it.
 local text, id, json = ...
 local table_new = require("table.new")
-local find, floor, huge = string.find, math.floor, math.huge
+local find, match, floor, huge = string.find, string.match, math.floor, math.huge
 
 local document = {}
 
@@ -10,18 +10,34 @@ local KEYWORD_BYTES = 1024 -- a longer text is no keyword; 32,766 bytes is where
 local RUN_ID_BYTES = 256
 local NAME_BYTES = 256 -- of a metric or an extra key
 local TEXT_BYTES = 262144
+local METRICS = 2048 -- of one line: Elasticsearch gives up on a line with a hundred thousand new names
 local EXTRA_KEYS = 1000
 local EXTRA_DEPTH = 8 -- Elasticsearch refuses 20
 local MAX_INTEGER = 9007199254740991 -- 2^53 - 1: beyond it a double is no exact whole number
-local MAX_RANK = 2147483647
+local MAX_INT32 = 2147483647 -- of the fields that the index keeps in 32 bits
+local LIMITS = { rank = MAX_INT32, ["gpu.index"] = MAX_INT32, ["log.origin.file.line"] = MAX_INT32,
+  ["log.repeated"] = MAX_INT32 }
 
 local MAX_DOUBLE = 1.797693134862315e308 -- a larger one is infinite once it is printed with 16 digits
 
-local doc, metrics, extra, extra_keys, nonfinite, flags, record_run
+local function clean_key(key)
+  key = text.cut(text.plain(key), NAME_BYTES)
+  return find(key, "[^%s]") and key or "_"
+end
+
+-- Return a key that stands for `key` and that an object does not have yet.
+local function free_key(object, key)
+  key = clean_key(key)
+  while object[key] ~= nil do key = key .. "_" end
+  return key
+end
+
+local doc, metrics, metric_count, extra, extra_keys, nonfinite, flags, flagged, record_run
 
 function document.start(kind)
   record_run = nil
-  doc, metrics, extra, extra_keys, nonfinite, flags = table_new(0, 16), nil, nil, 0, nil, nil
+  metric_count = 0
+  doc, metrics, extra, extra_keys, nonfinite, flags, flagged = table_new(0, 16), nil, nil, 0, nil, nil, nil
   doc.kind = kind
   return doc
 end
@@ -40,8 +56,11 @@ function document.kind(kind)
 end
 
 function document.flag(name, about)
-  flags = flags or {}
-  flags[#flags + 1] = about and (name .. ":" .. about) or name
+  if not flags then flags, flagged = {}, {} end
+  if about then name = name .. ":" .. clean_key(about) end
+  if flagged[name] then return end
+  flagged[name] = true
+  flags[#flags + 1] = name
 end
 local flag = document.flag
 
@@ -63,18 +82,14 @@ local known_names, known = {}, 0 -- metric name -> may it be a field name
 
 -- A field name may not be empty or blank; Elasticsearch takes everything else below a `metrics` without subobjects.
 local function is_field_name(name)
+  if #name > NAME_BYTES then return false end
   local valid = known_names[name]
   if valid == nil then
-    valid = #name <= NAME_BYTES and find(name, "[^%s]") ~= nil and not find(name, "[%z\1-\31\127]")
+    valid = not text.is_blank(name) and not find(name, "[%z\1-\31\127]")
     if known > 20000 then known_names, known = {}, 0 end
     known_names[name], known = valid, known + 1
   end
   return valid
-end
-
-local function clean_key(key)
-  key = text.cut(text.plain(key), NAME_BYTES)
-  return find(key, "[^%s]") and key or "_"
 end
 
 -- Return a nested value as `extra` may hold it.
@@ -105,13 +120,14 @@ local function bounded(value, depth)
       copy[i] = value[i] == json.null and "null" or bounded(value[i], depth + 1)
     end
   else
-    for key, item in pairs(value) do
+    for _, key in ipairs(json.keys(value)) do
+      local item = value[key]
       if extra_keys >= EXTRA_KEYS then
         flag("extra_cut")
         break
       end
       extra_keys = extra_keys + 1
-      if item ~= json.null then copy[clean_key(key)] = bounded(item, depth + 1) end
+      if item ~= json.null then copy[free_key(copy, key)] = bounded(item, depth + 1) end
     end
   end
   return copy
@@ -125,14 +141,13 @@ function document.extra(key, value)
     return
   end
   extra_keys = extra_keys + 1
-  key = clean_key(key)
+  key = free_key(extra, key)
   if type(value) == "string" and #value > KEYWORD_BYTES and not doc.message then
     document.message(value)
     flag("truncated", key)
     extra[key] = text.cut(value, KEYWORD_BYTES)
     return
   end
-  while extra[key] ~= nil do key = key .. "_" end
   extra[key] = value == json.null and "null" or bounded(value, 1)
 end
 
@@ -146,14 +161,17 @@ function document.keyword(field, key, value)
   end
 end
 
--- Return the number that a text spells ("0.7", "nan", "-Infinity"), or nil.
+-- Return the number that a text spells ("0.7", "nan", "-Infinity", "np.float64(1.5)"), or nil.
 local function spelled(value)
-  local word = string.lower(value)
-  if word == "nan" or word == "-nan" then return 0 / 0 end
-  if word == "inf" or word == "+inf" or word == "infinity" or word == "+infinity" then return huge end
-  if word == "-inf" or word == "-infinity" then return -huge end
-  if find(value, "^%s*[+-]?%.?%d[%d.eE+-]*%s*$") then return tonumber(value) end
-  return nil
+  local number = match(value, "^np%.%w+%((.*)%)$") or value
+  local sign, word = match(number, "^%s*([+-]?)(%a+)%s*$")
+  if word then
+    word = string.lower(word)
+    if word == "nan" then return 0 / 0 end
+    if word == "inf" or word == "infinity" then return sign == "-" and -huge or huge end
+  elseif find(number, "^%s*[+-]?%.?%d[%d.eE+-]*%s*$") then
+    return tonumber(number)
+  end
 end
 document.spelled = spelled
 
@@ -166,13 +184,21 @@ function document.integer(field, key, value, invalid)
       flag("number_from_text", key)
     end
   end
-  if type(value) == "number" and value >= 0 and value <= (field == "rank" and MAX_RANK or MAX_INTEGER)
+  if type(value) == "number" and value >= 0 and value <= (LIMITS[field] or MAX_INTEGER)
     and value == floor(value) then
     doc[field] = value
     return
   end
   flag(invalid or "not_a_number", not invalid and key or nil)
   document.extra(key, value)
+end
+
+-- Return whether the line may have one more metric.
+local function has_room()
+  metric_count = metric_count + 1
+  if metric_count <= METRICS then return true end
+  flag("truncated", "metrics")
+  return false
 end
 
 local function not_finite(name, kind)
@@ -195,7 +221,7 @@ function document.metric(name, value)
     document.extra(name, value)
     return nil
   end
-  if not document.finite(name, value) then return nil end
+  if not has_room() or not document.finite(name, value) then return nil end
   metrics = metrics or {}
   metrics[name] = value
   return value
@@ -203,13 +229,13 @@ end
 
 -- Note a key that stands for no value.
 function document.no_value(key)
-  flag("null", clean_key(key))
+  flag("null", key)
 end
 
 -- Note a metric that is null: verl's file logger writes NaN and infinity so.
 function document.null_metric(name)
   if is_field_name(name) then
-    not_finite(name, "null")
+    if has_room() then not_finite(name, "null") end
   else
     flag("metric_name")
     document.extra(name, json.null)
@@ -228,9 +254,10 @@ end
 
 -- Note the run that the record names; return whether it can be one. The path's run comes before it.
 function document.offer_run(value)
-  local valid = type(value) == "string" and find(value, "[^%s]") ~= nil
-  if valid then record_run = text.plain(value) end
-  return valid
+  local name = type(value) == "string" and text.plain(value)
+  if not name or text.is_blank(name) then return false end
+  record_run = name
+  return true
 end
 
 function document.run_of_record()

@@ -2,7 +2,8 @@
 -- characters, keys that come twice), and writes documents for the loader.
 local text = ...
 local ffi = require("ffi")
-local find, match, sub, byte, gsub = string.find, string.match, string.sub, string.byte, string.gsub
+local find, match, sub, byte, gsub, lower =
+  string.find, string.match, string.sub, string.byte, string.gsub, string.lower
 
 ffi.cdef("int memcmp(const void *, const void *, size_t);")
 local C = ffi.C
@@ -15,14 +16,20 @@ local ARRAY = {} -- metatable of arrays: an empty one is not an object
 local MAX_DEPTH = 64 -- deeper input is not an object of ours and is kept as text
 local MAX_VALUES = 256 -- of a line whose layout is learned
 
-local WORDS = {
-  ["true"] = true, ["false"] = false, True = true, False = false, null = json.null, None = json.null,
-  NaN = 0 / 0, nan = 0 / 0, ["-NaN"] = 0 / 0, ["-nan"] = 0 / 0,
-  Infinity = 1 / 0, inf = 1 / 0, ["-Infinity"] = -1 / 0, ["-inf"] = -1 / 0,
+local WORDS = { -- in whatever case
+  ["true"] = true, ["false"] = false, null = json.null, none = json.null, nan = 0 / 0, ["-nan"] = 0 / 0,
+  infinity = 1 / 0, inf = 1 / 0, ["-infinity"] = -1 / 0, ["-inf"] = -1 / 0,
 }
 local ESCAPES = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t", ['"'] = '"', ["\\"] = "\\", ["/"] = "/" }
 
+-- Of the line in hand.
 local half_pair -- a \u escape of half a surrogate pair was met
+local repeated -- {key, value} of each value that a later one of the same key replaced
+
+local function note_repeated(key, value)
+  repeated = repeated or {}
+  repeated[#repeated + 1] = { key, value }
+end
 
 -- Return the text of a string whose characters begin at p, and the position behind it; nil where it has no end.
 local function escaped_string(s, p)
@@ -94,6 +101,7 @@ local function object_at(s, p, depth)
     local value
     value, q = value_at(s, q, depth)
     if not q then return nil end
+    if object[key] ~= nil then note_repeated(key, object[key]) end
     object[key] = value
     local mark, behind = match(s, "^%s*([,}])%s*()", q)
     if not mark then return nil end
@@ -118,18 +126,22 @@ function value_at(s, p, depth)
   end
   local word
   word, behind = match(s, "^(-?%a+)()", p)
-  local value = WORDS[word or ""]
-  if value == nil then return nil end
-  return value, behind
+  local value = WORDS[lower(word or "")]
+  if value ~= nil then return value, behind end
+  word, behind = match(s, "^np%.%w+%(([^()]*)%)()", p)
+  if not word then return nil end
+  local number, last = value_at(word, 1, depth)
+  if type(number) ~= "number" or last <= #word then return nil end
+  return number, behind
 end
 
 -- Return {n, keys, values, digits, repeated} of the one object that a line is, or nil. `digits` has the numbers as
--- printed; `repeated` lists {key, value} of values that a later one of the same key replaced.
+-- printed.
 local function read(s)
   local p = match(s, "^%s*{%s*()")
   if not p then return nil end
   local keys, values, digits, n = {}, {}, {}, 0
-  local place, repeated = {}, nil
+  local place = {}
   local spans, flat = {}, true -- where each value stands, for the layout
   if byte(s, p) == 125 then
     p = p + 1
@@ -141,8 +153,7 @@ local function read(s)
       if not behind then return nil end
       local at = place[key]
       if at then
-        repeated = repeated or {}
-        repeated[#repeated + 1] = { key, values[at] }
+        note_repeated(key, values[at])
       else
         n = n + 1
         at = n
@@ -229,6 +240,7 @@ local function read_by_layout(s, layout)
 end
 
 local LAYOUTS = 4 -- kept for one file
+local LINE_BYTES = 131072 -- a longer line teaches nothing: what is learned stays in memory
 local LEARNED = 64 -- layouts that one file may teach, so that a file without any costs no more than reading it
 
 -- Read a line with the layouts learned from its file so far; `learned` is that file's own table.
@@ -240,9 +252,9 @@ function json.read(s, learned)
       return object
     end
   end
-  half_pair = nil
+  half_pair, repeated = nil, nil
   local object = read(s)
-  if object and object.spans and (learned.taught or 0) < LEARNED then
+  if object and object.spans and (learned.taught or 0) < LEARNED and #s <= LINE_BYTES then
     learned.taught = (learned.taught or 0) + 1
     table.insert(learned, 1, layout_of(s, object))
     learned[LAYOUTS + 1] = nil
@@ -252,6 +264,14 @@ end
 
 function json.array(items)
   return setmetatable(items, ARRAY)
+end
+
+-- Return the keys of an object in order: Lua walks them in another order in each process.
+function json.keys(object)
+  local keys = {}
+  for key in pairs(object) do keys[#keys + 1] = key end
+  table.sort(keys)
+  return keys
 end
 
 function json.is_array(value)

@@ -3,6 +3,7 @@ local document, time, json, settings = ...
 local huge = math.huge
 
 local TIME_KEYS = { "timestamp_ns", "timestamp", "ts", "time", "@timestamp" } -- the first that holds a time counts
+local LONGEST_NUMBER = 24 -- of a text that may stand for one that is not finite: "np.float64(-Infinity)"
 local EARLIEST = 1e9 -- seconds (2001): a smaller number named `time` is a duration
 
 -- Values of the line in hand that are decided on once all keys are known.
@@ -20,7 +21,7 @@ local function other(key, item)
     nulls = nulls or {}
     nulls[#nulls + 1] = key
   elseif kind == "string" then
-    local number = #item <= 9 and document.spelled(item)
+    local number = #item <= LONGEST_NUMBER and document.spelled(item)
     if number and (number ~= number or number == huge or number == -huge) then
       document.metric(key, number)
     else
@@ -60,8 +61,12 @@ local function take_integer(field, invalid)
 end
 
 local function take_weight(key, item)
-  if type(item) == "number" and item > 0 and item < huge then document.field("weight", item) end
-  other(key, item)
+  if type(item) == "number" then
+    local weight = document.metric(key, item)
+    if weight and weight > 0 then document.field("weight", weight) end
+  else
+    other(key, item)
+  end
 end
 
 local function take_message(key, item)
@@ -81,7 +86,7 @@ local TAKE = {
   hostname = take_keyword("host.name"),
   pid = take_integer("process.pid"),
   attempt = function(key, item)
-    document.keyword("attempt", key, type(item) == "number" and item % 1 == 0 and string.format("%d", item) or item)
+    document.keyword("attempt", key, type(item) == "number" and item % 1 == 0 and string.format("%.0f", item) or item)
   end,
   ["gpu.index"] = take_integer("gpu.index"),
   ["gpu.uuid"] = take_keyword("gpu.uuid"),

@@ -1,5 +1,5 @@
 -- Sources: what a file's path says about all of its lines.
-local id, settings = ...
+local id, text, settings = ...
 local match, gsub, find = string.match, string.gsub, string.find
 
 local source = {}
@@ -65,7 +65,7 @@ end
 -- Return the source of a file: absolute path, or run_id and relative path from a reader that knows them.
 function source.open(path, run_id, relative)
   if not relative then run_id, relative = source.locate(path) end
-  relative = relative or match(path, "([^/]+)$") or path
+  run_id, relative = run_id and text.utf8(run_id), text.utf8(relative or match(path, "([^/]+)$") or path)
   -- Ray's session folder has two names (session_latest is a link), so only the file's own counts.
   relative = unrotated(relative)
   local session = match("/" .. path, "/(session_[^/]+)/logs/")
@@ -76,17 +76,17 @@ function source.open(path, run_id, relative)
   local job, pid = match(name, "^worker%-%x+%-(%x+)%-(%d+)%.%l+$") -- Ray's file of one process
   return {
     run_id = run_id,
-    folder = match(path, "([^/]+)/[^/]*$") or "unnamed", -- the run's last name: it is never empty
+    folder = text.utf8(match(path, "([^/]+)/[^/]*$") or "unnamed"), -- the run's last name: it is never empty
     path = relative,
     node = node_of(path),
     file = {}, -- run_id -> file part of the ids
     stage = stage ~= "" and stage or nil,
-    rank = tonumber(rank),
+    rank = rank and #rank < 10 and tonumber(rank) or nil, -- a longer number is none
     dump_step = tonumber(match(name, "^(%d+)%.jsonl$")),
     split = split_of(folder),
     layouts = {},
     is_console = not find(name, "%.jsonl$"),
-    pid = tonumber(pid),
+    pid = pid and #pid < 16 and tonumber(pid) or nil,
     attempt = job and session and session ~= "session_latest" and session .. "/" .. job or nil,
   }
 end

@@ -59,6 +59,16 @@ function text.utf8(s)
   return table.concat(parts), true
 end
 
+-- White space beyond ASCII (Unicode's category Z).
+local WIDE_SPACES = { "\194[\133\160]", "\225\154\128", "\226\128[\128-\138\168\169\175]", "\226\129\159", "\227\128\128" }
+
+-- Return whether a text is nothing but white space.
+function text.is_blank(s)
+  if find(s, "[!-\126]") then return false end
+  for i = 1, #WIDE_SPACES do s = gsub(s, WIDE_SPACES[i], "") end
+  return not find(s, "%S")
+end
+
 -- Return the code point as UTF-8.
 function text.char(code)
   if code < 0x80 then return string.char(code) end

@@ -20,7 +20,8 @@ function verl.read_logger(object)
     if key == "step" then
       document.integer("step", key, value, "step_invalid")
     else
-      for name, item in pairs(value) do
+      for _, name in ipairs(json.keys(value)) do
+        local item = value[name]
         if type(item) == "number" then
           document.metric(name, item)
         elseif item == json.null then
@@ -165,7 +166,7 @@ function verl.read_sample(object, file)
     end
   end
   if not document.get("step") then
-    document.field("step", file.dump_step)
+    document.integer("step", "step", file.dump_step, "step_invalid")
   elseif file.dump_step ~= document.get("step") then
     document.flag("step_mismatch")
   end
