@@ -39,13 +39,13 @@ def store(templated: Elasticsearch) -> ElasticStore:
 @pytest.fixture(scope="session")
 def demo(templated: Elasticsearch, demo_logs: Path) -> str:
     """The name of the demo's run, its rank logs loaded."""
-    return _load(templated, DEMO, *sorted(demo_logs.glob("*.jsonl")))
+    return load(templated, DEMO, *sorted(demo_logs.glob("*.jsonl")))
 
 
 @pytest.fixture(scope="session")
 def demo_with_console(templated: Elasticsearch, demo_logs: Path) -> str:
     """The name of the demo's run with its console besides."""
-    return _load(templated, f"console-of-{DEMO}", demo_logs)
+    return load(templated, f"console-of-{DEMO}", demo_logs)
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +55,8 @@ def demo_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _load(client: Elasticsearch, run: str, *paths: Path) -> str:
+def load(client: Elasticsearch, run: str, *paths: Path) -> str:
+    """Load log files as a run and return its name."""
     settings = Settings(timezone="Etc/UTC")
     summary = pipeline.load(files.discover(paths, Normaliser(settings), run=run).logs, client, settings)
     assert summary.complete

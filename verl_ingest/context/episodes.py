@@ -137,17 +137,18 @@ def candidates(signs: Mapping[int, Signs]) -> list[Candidate]:
                 runs[-1].append(at)
             else:
                 runs.append([at])
-    by_start: dict[int, dict[str, list[int]]] = {}
+    by_start: dict[tuple[int, str], dict[str, list[int]]] = {}
     for subject, runs in spans.items():
         for run in runs:
-            by_start.setdefault(run[0], {})[subject] = run
+            kind = subject if subject in (TROUBLED, UNEVEN) else ""  # an error is not the metrics that leave with it
+            by_start.setdefault((run[0], kind), {})[subject] = run
     return [
         Candidate(
             subjects=frozenset(found),
             at=tuple(max(found.values(), key=len)),
             sigmas=max(subjects[start][subject] for subject in found),
         )
-        for start, found in sorted(by_start.items())
+        for (start, _), found in sorted(by_start.items())
     ]
 
 

@@ -77,7 +77,7 @@ def of_loss(judged: Sequence[Judged]) -> list[Finding]:
     if len(terms) < 2 or share <= MOST_KL_OF_LOSS:
         return []
     names = tuple(metric.key.name for metric in judged if metric.quantity == KL_TERM)
-    return [Finding(f"KL is {number(100 * share)} % of the loss.", metrics=names)]
+    return [Finding(f"KL is {number(100 * share)} % of the loss.", metrics=names, trouble="kl_drowns_loss")]
 
 
 def of_nonfinite(nonfinite: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[Finding]:
