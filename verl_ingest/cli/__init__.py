@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from verl_ingest import __version__, settings
-from verl_ingest.cli import agent, ask, assets, audit, deadletters, link, load, serve
+from verl_ingest.cli import agent, ask, assets, audit, deadletters, lag, link, load, serve
 from verl_ingest.errors import KitError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("apply")(assets.apply_templates)
 app.command("load")(load.load_files)
 app.command("audit")(audit.audit_files)
+app.command("lag")(lag.show_lag)
 app.command("dead-letters")(deadletters.dead_letters)
 app.registered_commands += ask.app.registered_commands
 app.command("link")(link.show_links)

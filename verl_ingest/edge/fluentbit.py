@@ -11,6 +11,7 @@ from verl_ingest.settings import Settings
 
 TEMPLATE = "fluent-bit.yaml.j2"
 RECORDS, SAMPLES = "verl.records", "verl.samples"  # tags; which of them a file has depends on its family alone
+FORWARD = "forward"  # the input behind the tails
 PREFIXES = {RECORDS: RECORDS_PREFIX, SAMPLES: SAMPLES_PREFIX}  # of the daily indices that a tag's documents go to
 
 _COMMENTS = {
@@ -37,10 +38,10 @@ def context(settings: Settings) -> dict[str, Any]:
         "username": settings.elasticsearch_username,
         "ca_certs": settings.elasticsearch_ca_certs,
         "line_bytes": LINE_BYTES,
-        "inputs": _inputs(settings),
+        "inputs": inputs(settings),
         "outputs": [
             {
-                "alias": tag.removeprefix("verl."),
+                "alias": output_of(tag),
                 "match": tag,
                 "prefix": prefix.removesuffix("-"),
                 "buffer": settings.agent.buffer_limit,
@@ -51,12 +52,24 @@ def context(settings: Settings) -> dict[str, Any]:
     }
 
 
+def output_of(tag: str) -> str:
+    """Return the alias of the output that takes a tag."""
+    return tag.removeprefix("verl.")
+
+
+def buffer_bytes(settings: Settings) -> int:
+    """Return how many bytes may wait for each output, counted as Fluent Bit does: 5G are 5,000,000,000."""
+    limit = settings.agent.buffer_limit
+    return int(limit[:-1]) * {"K": 1_000, "M": 1_000_000, "G": 1_000_000_000}[limit[-1]]
+
+
 def rejected_folder(settings: Settings) -> Path:
     """Return where an agent keeps the chunks that it gave up."""
     return Path(settings.agent.state, "rejected")
 
 
-def _inputs(settings: Settings) -> list[dict[str, str]]:
+def inputs(settings: Settings) -> list[dict[str, str]]:
+    """Return the tail inputs in their order: family, comment, tag, and paths, separated by commas."""
     families = {family: getattr(settings.paths, family) for family in type(settings.paths).model_fields}
     return [
         {
