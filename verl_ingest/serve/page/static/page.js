@@ -79,18 +79,23 @@ for (const link of document.querySelectorAll("a.whole")) {
   });
 }
 
-function offerCopy(button, text, done) {
+function offerCopy(button, text) {
   if (!navigator.clipboard) return;
   const words = button.textContent;
   button.hidden = false;
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(text());
-    button.textContent = done;
+    button.textContent = "Copied";
     setTimeout(() => (button.textContent = words), 2_000);
   });
 }
 const copy = document.getElementById("copy");
-if (copy) offerCopy(copy, () => read("markdown"), "Copied");
+if (copy) {
+  const late = () => [...document.querySelectorAll("#began p, #checkpoint p:not(.resume), .resume code")];
+  const whole = (markdown) => markdown.replace(/^<(?=\/)/m, `<${location.origin}`); // where the service does not know its name
+  const text = () => [whole(read("markdown")), ...late().map((part) => `${part.textContent.trim()}\n`)].join("\n");
+  offerCopy(copy, text);
+}
 
 // When the trouble began takes long to find: it comes after the page, as parts that name where they go.
 const jumps = document.querySelector("[data-episode]");
@@ -105,7 +110,7 @@ if (jumps) {
         document.getElementById(part.dataset.into)?.replaceChildren(...part.children);
       }
       for (const button of document.querySelectorAll(".resume .copy")) {
-        offerCopy(button, () => button.previousElementSibling.textContent, "Copied");
+        offerCopy(button, () => button.previousElementSibling.textContent);
       }
     })
     .catch(() => began.replaceChildren()); // the page is whole without
