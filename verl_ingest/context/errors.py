@@ -56,8 +56,10 @@ def sentence(errors: Sequence[Entry]) -> str:
     where = _where(first["ranks"], first["pids"])
     after = consequences(errors)
     then = f"; then {listed(after)}" if after else ""
-    text = f"First error{f' on {where}' if where else ''}: {gist(first['message'])}{then}"
-    return text if text.endswith("…") else f"{text}."
+    message = gist(first["message"])
+    message = message if message.endswith("..") else message.removesuffix(".")
+    text = f"First error{f' on {where}' if where else ''}: {message}{then}"
+    return text if text.endswith(("…", ".")) else f"{text}."
 
 
 def consequences(errors: Sequence[Entry]) -> list[str]:
