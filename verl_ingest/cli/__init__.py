@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from verl_ingest import __version__, settings
-from verl_ingest.cli import agent, ask, assets, audit, deadletters, lag, link, load, serve
+from verl_ingest.cli import agent, ask, assets, audit, deadletters, explore, lag, link, load, serve, summarize
 from verl_ingest.errors import KitError
 
 app = typer.Typer(
@@ -23,10 +23,12 @@ app = typer.Typer(
 # In the order of the flow, which is that of the help; add_typer would put a module's commands at its end.
 app.command("apply")(assets.apply_templates)
 app.command("load")(load.load_files)
+app.command("summarize")(summarize.summarize_run)
 app.command("audit")(audit.audit_files)
 app.command("lag")(lag.show_lag)
 app.command("dead-letters")(deadletters.dead_letters)
 app.registered_commands += ask.app.registered_commands
+app.registered_commands += explore.app.registered_commands
 app.command("link")(link.show_links)
 app.command("serve")(serve.serve_pages)
 app.command("render")(assets.render_files)

@@ -32,6 +32,7 @@ from verl_ingest.query.times import milliseconds
 SUSPECT_METRICS = 10
 MOST_RANK_VALUES = 8_192  # per metric; with many ranks fewer steps do to know what is usual
 RUNNING_S = 60.0
+FAILED = 3  # ranks whose host is looked up; the first ones are told
 LONGEST_STEP_S = 6 * 3_600.0
 
 
@@ -43,6 +44,7 @@ class Evidence:
     step: int
     known: Sequence[Attempt]
     documents: Mapping[int, Sequence[Document]]
+    hosts: Mapping[int, str]  # rank -> host, of the ranks that logged metrics or failed
     values: Mapping[Key, Sequence[Value]]
     levels: Mapping[Key, Levels]
     first_levels: Mapping[Key, Levels]
@@ -108,6 +110,7 @@ def gather(run: RunReader, step: int, *, catalogue: Catalogue, window: int, now:
         step=step,
         known=known,
         documents=by_attempt or {attempt: []},
+        hosts=_hosts(run, by_attempt.get(attempt, [])),
         values=values,
         levels=levels,
         first_levels=first_levels,
@@ -130,8 +133,7 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
         judged, evidence.levels, documents, presence, step, begins=bool(own and own.first_step == step)
     )
     skew = hosts.clock_skew(documents, presence, step)
-    host_of = _host_of(documents)
-    failed, nonfinite = errors.blamed(lines.errors(documents, skew), host_of), _nonfinite(documents)
+    failed, nonfinite = errors.blamed(lines.errors(documents, skew), evidence.hosts), _nonfinite(documents)
     logs = [line.entry() for line in lines.fold(filter(_is_plain_line, documents))]
     slow = metrics.stragglers(judged, evidence.values)
     completeness = _completeness(documents, stages.expected_records(presence), now)
@@ -172,7 +174,7 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
         "anomalies": [],
         "stragglers": [straggler.entry() for straggler in slow],
         "clock_skew": skew,
-        "resources": hosts.resources(judged, evidence.values, _suspect_host(reasons, host_of)),
+        "resources": hosts.resources(judged, evidence.values, _suspect_host(reasons, evidence.hosts)),
         "completeness": completeness,
         "links": {"page": None, "kibana": None, "grafana": None},
     }
@@ -243,8 +245,16 @@ def _is_plain_line(document: Document) -> bool:
     return lines.is_line(document) and not lines.is_error(document)
 
 
-def _host_of(documents: Sequence[Document]) -> dict[int, str]:
-    return {document["rank"]: document["host.name"] for document in documents if {"rank", "host.name"} <= set(document)}
+def _hosts(run: RunReader, documents: Sequence[Document]) -> dict[int, str]:
+    """Return rank -> host; that of a rank that failed before it logged anything is known from other steps."""
+    placed = (document for document in documents if {"rank", "host.name"} <= set(document))
+    found = {document["rank"]: document["host.name"] for document in placed}
+    failed = {document["rank"] for document in documents if lines.is_error(document) and "rank" in document}
+    for rank in sorted(failed - set(found))[:FAILED]:
+        known = [process for process in run.processes(rank=rank) if process.host is not None]
+        if known:
+            found[rank] = max(known, key=lambda process: process.last).host
+    return found
 
 
 def _suspect_host(reasons: Sequence[Finding], host_of: Mapping[int, str]) -> str | None:
