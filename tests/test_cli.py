@@ -11,7 +11,10 @@ import pytest
 import verl_ingest
 from verl_ingest import cli, render, settings
 
-COMMANDS = ["apply", "load", "audit", "runs", "step", "share", "logs", "render", "check"]
+COMMANDS = [
+    *("apply", "load", "audit", "lag", "dead-letters"),
+    *("runs", "step", "share", "logs", "link", "serve", "render", "check"),
+]
 
 
 def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -60,7 +60,7 @@ def _agent(agent: Agent | None) -> Iterator[Text]:
             f"{counted(agent.delivered, 'record')} delivered",
             f"{agent.dropped:,} dropped",
             f"{counted(agent.truncated, 'long line')} cut",
-            f"{agent.retries:,} tries again",
+            f"sent again {agent.retries:,} times",
             counted(agent.errors, "error"),
         )
     )
