@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 from elasticsearch import Elasticsearch
@@ -17,17 +18,26 @@ WARM = 10
 def measure(client: Elasticsearch, run: str, *, last_step: int) -> dict[str, float]:
     """Return medians and 95th percentiles (s) of the whole context and of its requests alone, and their ratio."""
     catalogue, store = metrics.load(), ElasticStore(client)
+
+    def ask(number: int) -> dict[str, Any]:
+        with store.open(run) as opened:
+            return step.assemble(opened, number, catalogue=catalogue, now=int(time.time() * 1000)).body
+
+    return timed(client, ask, last_step=last_step)
+
+
+def timed(client: Elasticsearch, ask: Callable[[int], dict[str, Any]], *, last_step: int) -> dict[str, float]:
+    """Measure as `measure` says; `ask` returns the context of a step and sends its requests through the client."""
     clock = _Clock(client)
     whole, requests, counts = [], [], []
     for number in range(WARM + STEPS):
         chosen = 100 + number * (last_step - 200) // (WARM + STEPS)
         clock.reset()
         started = time.perf_counter()
-        with store.open(run) as opened:
-            found = step.assemble(opened, chosen, catalogue=catalogue, now=int(time.time() * 1000))
+        found = ask(chosen)
         elapsed = time.perf_counter() - started
-        if found.body["completeness"]["found"] < 100:
-            raise RuntimeError(f"step {chosen} has {found.body['completeness']['found']} records")
+        if found["completeness"]["found"] < 100:
+            raise RuntimeError(f"step {chosen} has {found['completeness']['found']} records")
         if number >= WARM:
             whole.append(elapsed)
             requests.append(clock.seconds)

@@ -119,7 +119,7 @@ def test_when_the_trouble_of_a_step_began_comes_after_its_page(get, demo):
     address = re.search(r'data-episode="([^"]+)"', get(f"/runs/{demo}/steps/163").text)[1]
     parts = get(address)
     assert parts.status == 200 and "It began at step 160." in parts.text
-    assert f'href="/verl/runs/{demo}/steps/156"' in parts.text
+    assert f'href="/verl/runs/{demo}/steps/160"' in parts.text
     assert "data-episode" not in get(f"/runs/{demo}/steps/120").text
 
 
