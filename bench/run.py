@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import asking, auditing, edge, loading, server, serving, storage
+from bench import asking, auditing, edge, loading, server, serving, storage, summaries
 from verl_ingest.demo import logs as sample
 from verl_ingest.edge import trial
 from verl_ingest.load import files
@@ -19,6 +19,7 @@ from verl_ingest.settings import Settings
 
 RUN = "bench"
 LINES_A_STEP = 160  # of 8 ranks that log long lines
+MOST_SUMMARISED = 250  # steps, of many ranks: 330,000 lines
 STORAGE_STEPS = 1_250  # 200,000 lines
 
 Row = tuple[str, float, str]  # what, measured, note
@@ -31,6 +32,10 @@ AIMS = {
     "step / bare searches, p95": ("<=", 2.0),
     "step as JSON / bare searches, p95": ("<=", 2.0),
     "audit / load": ("<=", 1.0),
+    "baseline without / with summaries": (">=", 4.0),
+    "step without / with summaries": (">=", 1.0),
+    "first-bad without / with summaries": (">=", 1.5),
+    "summarising / load": ("<=", 1.0),
     "JSON parser / normaliser, rank": (">=", 0.5),
     "JSON parser / normaliser, console": (">=", 0.5),
 }
@@ -93,11 +98,24 @@ def _audit(folder: Path, steps: int) -> Iterator[Row]:
     yield "audit / load", found["ratio"], note
 
 
-PARTS = {"server": _server, "edge": _edge, "audit": _audit}
+def _summaries(folder: Path, steps: int) -> Iterator[Row]:
+    settings = Settings.model_construct()
+    steps = min(steps, MOST_SUMMARISED)
+    with server.prepared(settings) as client:
+        logs = _logs(folder / "summarised", steps, settings, ranks=summaries.RANKS)
+        found = summaries.measure(client, logs, settings, last_step=steps)
+    note = f"{summaries.RANKS} ranks, {found['lines']:,.0f} rank lines"
+    yield "baseline without / with summaries", found["baseline"], note
+    yield "step without / with summaries", found["context"], note
+    yield "first-bad without / with summaries", found["first_bad"], note
+    yield "summarising / load", found["making"], f"a second time {found['again']:.3f}"
 
 
-def _logs(folder: Path, steps: int, settings: Settings) -> Sequence[LogFile]:
-    sample.write(folder, steps=steps, long_only=True)
+PARTS = {"server": _server, "edge": _edge, "audit": _audit, "summaries": _summaries}
+
+
+def _logs(folder: Path, steps: int, settings: Settings, *, ranks: int = 8) -> Sequence[LogFile]:
+    sample.write(folder, steps=steps, ranks=ranks, long_only=True)
     (folder / "console.log").unlink()
     return files.discover([folder], Normaliser(settings), run=RUN).logs
 
