@@ -15,7 +15,9 @@ def signs(*bad: str, apart=(), troubled=False, uneven=False) -> Signs:
 
 def find(of_steps: dict[int, Signs], findings: dict[int, list[Finding]]) -> list[episodes.Episode]:
     def assemble(step: int) -> StepContext:
-        return StepContext({"time": {"first": None}, "errors": []}, tuple(findings.get(step, ())))
+        return StepContext(
+            {"time": {"first": None}, "errors": [], "missing_ranks": {"actor": [7]}}, tuple(findings.get(step, ()))
+        )
 
     return episodes.find(of_steps, assemble, CATALOGUE)
 
@@ -74,7 +76,7 @@ def test_a_run_that_is_abnormal_everywhere_is_asked_about_few_steps():
 
     def assemble(step: int) -> StepContext:
         asked.append(step)
-        return StepContext({"time": {"first": None}, "errors": []}, (KL,))
+        return StepContext({"time": {"first": None}, "errors": [], "missing_ranks": {"actor": [7]}}, (KL,))
 
     episodes.find({at: signs("kl_ref", troubled=at % 3 == 0) for at in range(3_000)}, assemble, CATALOGUE)
     assert len(asked) <= episodes.MOST_ASKED

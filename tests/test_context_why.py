@@ -184,3 +184,19 @@ def test_a_crash_after_a_drift_tells_both(explain, write):
     assert body["exit"]["reason"] == "communication"
     assert body["sentences"][1].startswith("Began at step 41")
     assert body["sentences"][2] == "Also: kl_divergence from step 31."
+
+
+def test_a_rank_that_stays_silent_is_what_is_wrong(explain, write):
+    write([document for document in run_of("why-lost", 60) if document["rank"] != 2 or document["step"] < 25])
+    body = explain("why-lost", now=START + 605_000).entry()
+    assert (body["severity"], body["verdict"]) == ("critical", "abnormal since step 25")
+    assert "Rank 2 is missing in reward and rollout" in body["sentences"][0]
+    assert body["cause"]["last"] == 60
+    assert "process and its host are alive" in body["todo"]
+
+
+def test_a_rank_that_came_back_is_over(explain, write):
+    write([document for document in run_of("why-back", 60) if document["rank"] != 2 or document["step"] != 25])
+    body = explain("why-back", now=START + 605_000).entry()
+    assert body["verdict"] == "normal"
+    assert body["sentences"][0].startswith("Normal since step 26; last abnormal was step 25: Rank 2 is missing")

@@ -5,8 +5,8 @@ Whether it is one is asked of the context of that step; the other steps of the e
 that a long episode costs no more than a short one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
@@ -40,6 +40,12 @@ class Event:
     def time(self) -> str | None:
         """When its first step began."""
         return self.context["time"]["first"]
+
+    @property
+    def silent(self) -> set[int]:
+        """The ranks that fell silent, where that is the event."""
+        absent = self.context["missing_ranks"].values() if self.finding.trouble == "missing_rank" else ()
+        return {rank for ranks in absent for rank in ranks}
 
     def entry(self) -> dict[str, Any]:
         """Return the event as `why --json` has it."""
@@ -150,6 +156,16 @@ def candidates(signs: Mapping[int, Signs]) -> list[Candidate]:
         )
         for (start, _), found in sorted(by_start.items())
     ]
+
+
+def with_lost_ranks(found: Sequence[Episode], step: int, ranks: Iterable[int]) -> list[Episode]:
+    """Let the silence of a rank last until `step` where the rank is not among those that logged it.
+
+    What a step lacks is told by the ten steps before, which lack it too after a while.
+    """
+    here = set(ranks)
+    events = [event for episode in found for event in episode.events]
+    return part([replace(event, last=step) if event.silent - here else event for event in events])
 
 
 def part(events: Sequence[Event]) -> list[Episode]:

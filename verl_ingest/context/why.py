@@ -203,6 +203,9 @@ def explain(run: RunReader, *, catalogue: Catalogue, now: int, window: int = bas
 
     signs, looked_at, steps = _look_back(run, known, catalogue=catalogue, window=window)
     found = episodes.find(signs, assemble, catalogue)
+    newest_context = assemble(known[-1].last_step) if known else None
+    if newest_context is not None:
+        found = episodes.with_lost_ranks(found, newest_context.body["step"], newest_context.body["ranks"])
     failed = _failed(run, state, assemble)
     begin = found[-1].first if found else None
     return Why(
@@ -215,7 +218,7 @@ def explain(run: RunReader, *, catalogue: Catalogue, now: int, window: int = bas
         failed=failed,
         before=_earlier(run, known),
         checkpoint=_checkpoint(run, state, begin, looked_at),
-        now=assemble(known[-1].last_step) if known else None,
+        now=newest_context,
         catalogue=catalogue,
     )
 
