@@ -44,12 +44,21 @@ def read(run: RunReader, name: str, *, catalogue: Catalogue, most: int = MOST_ST
     counts = run.keys(names)
     if not counts:
         raise NotFound(f"Run '{run.run_id}' has no metric {name}.")
-    key = max(counts, key=counts.__getitem__)
+    key = _best(counts, names)
     steps = run.steps(size=most, newest_first=True)
     known = attempts.find(run, settled(run.records(steps[0])))
     segments = attempts.segments(known, len(known), steps[-1], steps[0]) or [Segment(steps[-1], steps[0])]
     levels = run.history(segments, [], [key]).levels[key]
     return Series(run.run_id, key, metric.unit if metric is not None else "", levels)
+
+
+def _best(counts: Mapping[Key, int], names: Sequence[str]) -> Key:
+    """Choose the spelling of the most records; of those with about as many, the one named first.
+
+    The best one may have a few less, where it was not finite.
+    """
+    most = max(counts.values())
+    return min((key for key, count in counts.items() if 2 * count > most), key=lambda key: names.index(key.name))
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:
