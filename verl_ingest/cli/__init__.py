@@ -14,7 +14,7 @@ from verl_ingest.errors import KitError
 app = typer.Typer(
     name="verl-ingest",
     help="Bring the logs of verl runs into Elasticsearch and ask what happened at step N.",
-    epilog="The flow: apply once, load a run's logs (or let Fluent Bit send them), then ask: runs, step, share, logs.",
+    epilog="The flow: apply once, load a run's logs (or let Fluent Bit send them), then ask: runs, why, step, logs.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
