@@ -1,8 +1,8 @@
 """Attempts of a run (one launch each), derived when reading.
 
 A launch id says it where the source knows one. Else an attempt begins where a process starts at or below a step that
-an earlier process of the same rank had reached, and, without process ids, where the step falls. One rank and stage is
-enough to see that; what the other ranks logged is then cut by time.
+an earlier process of the same rank had reached, and where the step of one process, or of all without ids, falls. One
+rank and stage is enough to see that; what the other ranks logged is then cut by time.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ def find(run: RunReader, documents: Sequence[Document]) -> list[Attempt]:
     A step that never came to its end has an error and little else: then those of a step before it do.
     """
     stream = watched(documents if any(map(_says_step, documents)) else _before(run, documents))
-    launches = run.launches(stream)
+    launches = [part for launch in run.launches(stream) for part in _parts(run, stream, launch)]
     if any(launch.attempt is not None or launch.pid is not None for launch in launches):
         attempts = from_launches(launches)
     elif launches:
@@ -124,6 +124,16 @@ def segments(attempts: Sequence[Attempt], number: int, first: int, last: int) ->
             found.append(Segment(low, high, since=attempt.begin if attempt.number > 1 else None, until=later))
             high = low - 1
     return found[::-1]
+
+
+def _parts(run: RunReader, stream: Stream, launch: Launch) -> list[Launch]:
+    """Part what one process id logged where its step falls: in a container every launch may have the same id."""
+    if launch.attempt is not None or launch.pid is None or not run.falls(stream, launch):
+        return [launch]
+    return [
+        replace(launch, first_step=part.first_step, last_step=part.last_step, first=part.begin, last=part.end)
+        for part in from_track(run.track(stream, launch))
+    ]
 
 
 def _says_step(document: Document) -> bool:

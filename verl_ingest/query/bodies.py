@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from verl_ingest.query.store import Condition, Lines, Segment, Stream
+from verl_ingest.query.store import Condition, Launch, Lines, Segment, Stream
 from verl_ingest.query.times import iso
 
 Body = dict[str, Any]
@@ -153,10 +153,22 @@ def processes(run_id: str, *, pids: Collection[int] | None, rank: int | None, af
     }
 
 
-def track(run_id: str, stream: Stream) -> Body:
+def climb(run_id: str, stream: Stream, launch: Launch) -> Body:
+    """Return the body that gives the least and greatest step of one process in each of many short times."""
+    interval = {"fixed_interval": f"{(launch.last - launch.first) // MOST + 1}ms", "min_doc_count": 1}
+    ends = {"low": {"min": {"field": "step"}}, "high": {"max": {"field": "step"}}}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _all(_stream(run_id, stream), *_process(launch)),
+        "aggs": {"times": {"date_histogram": {"field": "@timestamp", **interval}, "aggs": ends}},
+    }
+
+
+def track(run_id: str, stream: Stream, launch: Launch | None) -> Body:
     """Return the body that walks the steps of one stream in order of time, without reading a document."""
     return {
-        "query": _stream(run_id, stream),
+        "query": _all(_stream(run_id, stream), *(_process(launch) if launch is not None else [])),
         "sort": [{"@timestamp": "asc"}],
         "stored_fields": "_none_",
         "docvalue_fields": ["step"],
@@ -257,6 +269,11 @@ def _stream(run_id: str, stream: Stream) -> Body:
     own = {"term": {"rank": stream.rank}} if stream.rank is not None else lacks("rank")
     dated = [IS_DATED] if stream.dated else []
     return _all(of_run(run_id), METRIC, SAYS_STEP, own, of_stage(stream.stage), *dated)
+
+
+def _process(launch: Launch) -> list[Body]:
+    host = {"term": {"host.name": launch.host}} if launch.host is not None else lacks("host.name")
+    return [host, {"term": {"process.pid": launch.pid}}]
 
 
 def of_stage(stage: str | None) -> Body:

@@ -193,9 +193,18 @@ class ElasticRun:
             for bucket in buckets
         ]
 
-    def track(self, stream: Stream) -> list[tuple[int, int]]:
-        """Return (time, step) of every record of a stream, in order of time."""
-        hits = self._hits(bodies.track(self.run_id, stream))
+    def falls(self, stream: Stream, launch: Launch) -> bool:
+        """Tell whether the step of a process that logged a stream falls, if not within a ten-thousandth of its time."""
+        reached = 0.0
+        for time in self._search(bodies.climb(self.run_id, stream, launch))["aggregations"]["times"]["buckets"]:
+            if time["low"]["value"] < reached:
+                return True
+            reached = time["high"]["value"]
+        return False
+
+    def track(self, stream: Stream, launch: Launch | None = None) -> list[tuple[int, int]]:
+        """Return (time, step) of every record of a stream, or of one process of it, in order of time."""
+        hits = self._hits(bodies.track(self.run_id, stream, launch))
         return [(hit["sort"][0] // 1_000_000, hit["fields"]["step"][0]) for hit in hits]
 
     def first_after(self, since: int, until: int, step: int, *, dated: bool) -> int | None:

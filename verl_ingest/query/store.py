@@ -226,8 +226,11 @@ class RunReader(Protocol):
     def processes(self, *, pids: Collection[int] | None = None, rank: int | None = None) -> list[Process]:
         """Return the processes that records with a rank name, those with one of the ids or of one rank."""
 
-    def track(self, stream: Stream) -> list[tuple[int, int]]:
-        """Return (time, step) of every record of a stream, in order of time."""
+    def falls(self, stream: Stream, launch: Launch) -> bool:
+        """Tell whether the step of a process that logged a stream falls."""
+
+    def track(self, stream: Stream, launch: Launch | None = None) -> list[tuple[int, int]]:
+        """Return (time, step) of every record of a stream, or of one process of it, in order of time."""
 
     def first_after(self, since: int, until: int, step: int, *, dated: bool) -> int | None:
         """Return the time of the first metric record in since..until whose step is at most `step`."""
