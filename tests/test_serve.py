@@ -83,15 +83,24 @@ def test_runs_over_each_other(get, write):
         for step, value in enumerate(line_, 1)
         for rank in (0, 1)
     )
+    write(
+        record(f"over {run}", 0, kind="event", event="config", extra={"config": {"actor.lr": rate, "seed": 1}})
+        for run, rate in (("up", 1e-6), ("down", 2e-6))
+    )
     address = page.compare("", "over up", "over down", "over all", metric="loss")
     answer = get(address + "&smooth=0.5&run=")
     assert answer.status == 200 and answer.text.count('class="own c') == 2
     assert "There is no run &#39;over all&#39;" in answer.text
+    assert '<th scope="row">actor.lr</th><td>1e-06</td><td>2e-06</td>' in answer.text and "seed" not in answer.text
     found = get(f"/api{address}").json()
     assert [run["points"] for run in found["runs"]] == [
         [[1, 1.0, 1.0, 1.0], [2, 2.0, 2.0, 2.0], [3, 3.0, 3.0, 3.0]],
         [[1, 3.0, 3.0, 3.0], [2, 2.0, 2.0, 2.0], [3, 1.0, 1.0, 1.0]],
     ]
+    assert found["config"] == {
+        "runs": ["over up", "over down"],
+        "differences": [{"key": "actor.lr", "values": [1e-6, 2e-6]}],
+    }
     assert found["problems"][0].startswith("There is no run 'over all'")
     assert get("/api/compare?run=over+up&metric=no*").json()["problems"] == ["Run 'over up' has no metric no*."]
     assert get("/compare").status == 200

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
@@ -93,18 +94,17 @@ def compare(
     common = [step for pair in pairs for step in pair.common]
     return Comparison(
         run_ids=(first.run_id, second.run_id),
-        configs=(_config(first), _config(second)),
+        configs=(config(first), config(second)),
         step=max(common, default=None) if at is None else at,
         pairs=[pair for pair in pairs if pair.series != (None, None)],
     )
 
 
-def differences(first: Config, second: Config) -> list[dict[str, Any]]:
+def differences(*configs: Config) -> list[dict[str, Any]]:
     """Return the settings that differ, by name; ABSENT stands for one that is not there."""
+    rows = {key: [config.get(key, ABSENT) for config in configs] for key in sorted({*chain(*configs)})}
     return [
-        {"key": key, "values": [first.get(key, ABSENT), second.get(key, ABSENT)]}
-        for key in sorted({*first, *second})
-        if first.get(key, ABSENT) != second.get(key, ABSENT)
+        {"key": key, "values": values} for key, values in rows.items() if any(value != values[0] for value in values)
     ]
 
 
@@ -115,7 +115,7 @@ def _read(run: RunReader, name: str, catalogue: Catalogue) -> Series | None:
         return None
 
 
-def _config(run: RunReader) -> Config | None:
+def config(run: RunReader) -> Config | None:
     """Return the configuration that the newest launch printed."""
     printed = [document.get("extra", {}).get("config") for document in run.lines(Lines(event="config"))]
     return next((config for config in reversed(printed) if isinstance(config, dict)), None)

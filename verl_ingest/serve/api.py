@@ -79,9 +79,14 @@ def one_run(kit: Own, run_id: RunId) -> Response:
 
 @router.get("/compare")
 def compare_runs(kit: Own, run: Runs = (), metric: Metric = "reward_mean") -> Response:
-    """Tell one metric of several runs by step; points are [step, mean, least, greatest] of their last 2,000 steps."""
-    found, problems = kit.series(run, metric)
-    return Json({"metric": metric, "runs": [series.entry() for series in found], "problems": problems})
+    """Tell how the configurations of runs differ, and one metric by step.
+
+    Points are [step, mean, least, greatest] of the last 2,000 steps.
+    """
+    side = kit.compare(run, metric)
+    config = {"runs": side.printed, "differences": side.differences}
+    runs_ = [series.entry() for series in side.series]
+    return Json({"metric": metric, "config": config, "runs": runs_, "problems": side.problems})
 
 
 @router.get("/drilldown")

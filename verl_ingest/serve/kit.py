@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Query, Request
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import baseline, names, series
+from verl_ingest.context import baseline, compare, curves, names
 from verl_ingest.context.series import Series
 from verl_ingest.errors import NotFound
 from verl_ingest.links import page
@@ -27,6 +27,19 @@ class UnknownRun(NotFound):
     def __init__(self, run_id: str, similar: list[str]) -> None:
         super().__init__(f"There is no run '{run_id}'" + (", but others are called alike." if similar else "."))
         self.similar = similar
+
+
+@dataclass(frozen=True)
+class Side:
+    """Runs side by side: the metric of those that have it, what the configurations that were `printed` differ in.
+
+    `problems` has a sentence on each run that lacks the metric, or is not there.
+    """
+
+    series: list[Series]
+    printed: list[str]
+    differences: list[dict[str, Any]]
+    problems: list[str]
 
 
 @dataclass(frozen=True)
@@ -56,16 +69,18 @@ class Kit:
                 raise UnknownRun(run_id, names.similar(self.store, run_id)) from None
             yield run
 
-    def series(self, run_ids: Sequence[str], metric: str) -> tuple[list[Series], list[str]]:
-        """Return the metric of each run that has it, and a sentence on each other one."""
-        found, problems = [], []
+    def compare(self, run_ids: Sequence[str], metric: str) -> Side:
+        """Read a metric of several runs, and their configurations."""
+        series, configs, problems = [], {}, []
         for run_id in run_ids:
             try:
                 with self.open(run_id) as run:
-                    found.append(series.read(run, metric, catalogue=self.catalogue))
+                    configs[run_id] = compare.config(run)
+                    series.append(curves.find(run, metric, self.catalogue))
             except NotFound as error:
                 problems.append(str(error))
-        return found, problems
+        printed = {run_id: config for run_id, config in configs.items() if config is not None}
+        return Side(series, list(printed), compare.differences(*printed.values()), problems)
 
     def step_number(self, run: RunReader, text: str, window: int = baseline.WINDOW) -> int:
         """Return the step that a path names: a number, last, -2, first-bad, or a time."""

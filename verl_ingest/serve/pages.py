@@ -128,7 +128,7 @@ def compare_runs(
 ) -> Response:
     """Lay one metric of several runs over each other."""
     names = [name for name in run if name]  # the form has an empty field for one more
-    found, problems = kit.series(names, metric)
+    side = kit.compare(names, metric)
     return _html(
         kit,
         "compare.html.j2",
@@ -137,8 +137,8 @@ def compare_runs(
         metric=metric,
         metrics=compare.choices(kit.catalogue),
         smooth=smooth,
-        problems=problems,
-        overlay=compare.draw(found, smooth=smooth, base=kit.base),
+        side=side,
+        overlay=compare.draw(side.series, smooth=smooth, base=kit.base),
     )
 
 
