@@ -132,3 +132,16 @@ def test_the_demo_was_resumed(store, demo):
     with store.open(demo) as reader:
         known = attempts.find(reader, reader.records(201))
     assert summary(known) == [(1, 1, 205), (2, 200, 240)]
+
+
+def test_one_process_in_two_files_without_times_is_one_attempt(store, write):
+    """The console and Ray's own file of a driver; the times of each are estimated by itself."""
+    write(
+        record(
+            "two-files", step + shift, step=step, stage="trainer", pid=9, time_source="estimated", metrics={"loss": 1.0}
+        )
+        for shift in (0, 7.5)
+        for step in range(1, 21)
+    )
+    with store.open("two-files") as run:
+        assert summary(attempts.find(run, run.records(20))) == [(1, 1, 20)]

@@ -127,8 +127,13 @@ def segments(attempts: Sequence[Attempt], number: int, first: int, last: int) ->
 
 
 def _parts(run: RunReader, stream: Stream, launch: Launch) -> list[Launch]:
-    """Part what one process id logged where its step falls: in a container every launch may have the same id."""
-    if launch.attempt is not None or launch.pid is None or not run.falls(stream, launch):
+    """Part what one process id logged where its step falls: in a container every launch may have the same id.
+
+    Not without times of their own: one process's lines in two files (a console, Ray's file) are estimated apart, so its
+    step seems to fall all the time.
+    """
+    known = launch.attempt is not None or launch.pid is None
+    if known or not stream.dated or not run.falls(stream, launch):
         return [launch]
     return [
         replace(launch, first_step=part.first_step, last_step=part.last_step, first=part.begin, last=part.end)
