@@ -1,4 +1,4 @@
-"""Samples in a terminal: score and lengths, then prompt and response; one prompt over the steps as a table."""
+"""Samples in a terminal: those of a step's context, whole ones, one prompt over the steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,13 +8,47 @@ from rich.table import Table
 from rich.text import Text
 
 from verl_ingest.context import samples
-from verl_ingest.context.words import counted, number
+from verl_ingest.context.words import counted, first_line, number
 from verl_ingest.query.store import Document
 
 PROMPT, RESPONSE = 400, 1_200  # characters of each that are shown
 DOT = " \u00b7 "
 GAP = 2
+WORST = 3
+BARS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 HEADINGS = ("step", "score", "length", "response")
+
+
+def of_step(body: Mapping[str, Any], width: int) -> RenderableType | None:
+    """Return the worst samples of a step's context, a line each, and its scores beside those of the steps before."""
+    if not body["samples"]:
+        return None
+    table = Table(box=None, show_header=False, padding=(0, GAP, 0, 0), pad_edge=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    worst = body["samples"][:WORST]
+    scores = [number(sample.get("score")) for sample in worst]
+    for sample, score in zip(worst, scores, strict=True):
+        answer = Text(first_line(_text(sample, "output")))
+        answer.truncate(width - max(map(len, scores)) - GAP, overflow="ellipsis")
+        table.add_row(score, answer)
+    shown = [Text("samples with the lowest scores", style="bold"), table]
+    return Group(*shown, *([_scores(body["scores"])] if body["scores"] is not None else []))
+
+
+def _scores(scores: Mapping[str, Any]) -> Text:
+    """Draw how the scores spread, now and before, and how many responses are empty."""
+    edges = scores["edges"]
+    text = Text(f"scores {number(edges[0])} to {number(edges[-1])}  ", style="bold")
+    for name in ("now", "before"):
+        part = scores.get(name)
+        if part is not None and part["n"]:
+            highest = max(part["counts"])
+            bars = "".join(BARS[-(-count * (len(BARS) - 1) // highest)] for count in part["counts"])
+            empty = f", {part['empty']:,} empty" if part["empty"] else ""
+            text.append(f"{name} {bars} ({counted(part['n'], 'sample')}{empty})  ", style="not bold")
+    text.rstrip()
+    return text
 
 
 def render(documents: Sequence[Document]) -> RenderableType:

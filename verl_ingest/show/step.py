@@ -11,16 +11,14 @@ from rich.text import Text
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context.metrics import is_judged, one_spelling
 from verl_ingest.context.step import StepContext
-from verl_ingest.context.words import DASH, counted, duration, first_line, number, ranks
-from verl_ingest.show import lines
+from verl_ingest.context.words import DASH, counted, deviation, duration, first_line, number, ranks
+from verl_ingest.show import lines, samples
 
 METRICS = 10
 ERRORS = 3
 FRAMES = 6
 LINES = 5
-SAMPLES = 3
 MESSAGE = 300  # characters of a line
-MOST_Z = 99
 GAP = 2
 WIDE = 80
 DOT = " \u00b7 "
@@ -40,7 +38,7 @@ def render(context: StepContext, catalogue: Catalogue, *, width: int, rank: int 
         _resources(body, named),
         _errors(body["errors"]),
         _lines(body),
-        _samples(body["samples"], width),
+        samples.of_step(body, width),
         _trust(body),
         _links(body["links"]),
     ]
@@ -109,7 +107,7 @@ def _cells(metric: Mapping[str, Any], judged: bool) -> dict[str, str]:
     return {
         **{name: number(metric[name]) for name in ("mean", "min", "max")},
         "usual": number(metric["previous"]["median"]),
-        "z": DASH if z is None else f"{z:+.1f}" if abs(z) <= MOST_Z else f"{'>' if z > 0 else '<-'}{MOST_Z}",
+        "z": deviation(z),
         "unit": metric["unit"] or "",
         "worst": f"rank {metric['worst_rank']}" if metric["min"] < metric["max"] else "",
     }
@@ -185,21 +183,6 @@ def _lines(body: Mapping[str, Any]) -> RenderableType | None:
 
 def _short(line: Mapping[str, Any]) -> Text:
     return lines.render({**line, "message": first_line(line["message"], MESSAGE)})
-
-
-def _samples(samples: Sequence[Mapping[str, Any]], width: int) -> RenderableType | None:
-    if not samples:
-        return None
-    table = _grid()
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    scores = [number(sample.get("score")) for sample in samples[:SAMPLES]]
-    for sample, score in zip(samples, scores, strict=False):
-        output = sample.get("output")
-        answer = Text("(text not kept)" if output is None else first_line(output) or "(empty)")
-        answer.truncate(width - max(map(len, scores)) - GAP, overflow="ellipsis")
-        table.add_row(score, answer)
-    return Group(Text("samples with the lowest scores", style="bold"), table)
 
 
 def _trust(body: Mapping[str, Any]) -> Text:
