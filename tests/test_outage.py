@@ -1,5 +1,6 @@
 """Elasticsearch away or hanging while much is written: the real agent, and a gate before the real server."""
 
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -91,8 +92,8 @@ def test_an_outage_at_ten_times_the_rate(
     fluent_bit: str, elasticsearch: Elasticsearch, gate: Gate, tmp_path: Path
 ) -> None:
     """One node with the default buffer, and one whose buffer is too small for it."""
-    large = node("outage-large", fluent_bit, tmp_path / "large", gate.url)
-    small = node("outage-small", fluent_bit, tmp_path / "small", gate.url, buffer_limit=SMALL_BUFFER)
+    large = node(f"outage-large-{os.getpid()}", fluent_bit, tmp_path / "large", gate.url)
+    small = node(f"outage-small-{os.getpid()}", fluent_bit, tmp_path / "small", gate.url, buffer_limit=SMALL_BUFFER)
     try:
         for each in (large, small):
             each.write(BEFORE)
