@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import demo_store
-from tests.documents import START, line, record
+from tests.documents import START, Document, line, record
 from tests.test_context_step import replaced, run_of
 from verl_ingest.catalog import metrics
 from verl_ingest.context import why
@@ -200,3 +200,26 @@ def test_a_rank_that_came_back_is_over(explain, write):
     body = explain("why-back", now=START + 605_000).entry()
     assert body["verdict"] == "normal"
     assert body["sentences"][0].startswith("Normal since step 26; last abnormal was step 25: Rank 2 is missing")
+
+
+def drive(run: str, steps: int, *, high_from: int | None = None, high_at: tuple[int, ...] = ()) -> list[Document]:
+    """A run of which only the driver logs: KL that varies a little, high at some steps, or from one on."""
+    values = {step: 0.01 + 0.0001 * (7 * step % 5) for step in range(1, steps + 1)}
+    high = {step for step in values if step in high_at or (high_from is not None and step >= high_from)}
+    return [
+        record(run, step, step=step, stage="trainer", metrics={"KL": value + (0.9 if step in high else 0.0)})
+        for step, value in values.items()
+    ]
+
+
+def test_a_long_run_is_looked_at_from_its_end(explain, write):
+    write(drive("why-long", 720, high_at=(60, 600)))
+    body = explain("why-long", now=START + 721_000).entry()
+    assert body["looked_at"] == {"first": 221, "last": 720}
+    assert [episode["first"] for episode in body["episodes"]] == [600]
+
+
+def test_an_episode_is_followed_back_to_where_it_began(explain, write):
+    write(drive("why-drift", 720, high_from=110))
+    body = explain("why-drift", now=START + 721_000).entry()
+    assert (body["looked_at"]["first"], body["began"]["step"]) == (21, 110)

@@ -4,12 +4,14 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from verl_ingest.catalog import fields, metrics, reference
+from verl_ingest.catalog import fields, metrics, reference, troubles
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("path", ["docs/reference/fields.md", "docs/reference/metrics.md"])
+@pytest.mark.parametrize(
+    "path", ["docs/reference/fields.md", "docs/reference/metrics.md", "docs/reference/troubles.md"]
+)
 def test_the_committed_page_is_the_generated_one(path):
     assert (ROOT / path).read_text(encoding="utf-8") == reference.pages()[path]
 
@@ -45,13 +47,19 @@ def test_every_metric_has_a_row_in_its_stage_with_its_causes():
             assert f"\n| `{metric.name}` | {'<br>'.join(metric.causes)} | {metric.first_action} |" in part
 
 
+def test_every_trouble_has_a_row_with_its_first_action():
+    page = reference.troubles_page()
+    for trouble in troubles.load().values():
+        assert f"\n| {trouble.short} | " in page and f" | {trouble.first_action} |" in page
+
+
 def test_the_golden_six_come_first_with_their_limits():
     golden = reference.metrics_page().split("\n## ")[1]
     assert "| `kl_ref` | reward | 0.005 to 0.03 | above 0.05 and rising |" in golden
     assert "| `advantage_std` | actor |  | below 0.05, or below 2 x \\|advantage_mean\\| |" in golden
 
 
-@pytest.mark.parametrize("page", [reference.fields_page, reference.metrics_page])
+@pytest.mark.parametrize("page", [reference.fields_page, reference.metrics_page, reference.troubles_page])
 def test_every_row_of_a_table_has_as_many_cells_as_its_head(page):
     cells = 0
     for line in page().splitlines():
@@ -63,7 +71,7 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_head(page):
         assert count == cells, line
 
 
-@pytest.mark.parametrize("page", [reference.fields_page, reference.metrics_page])
+@pytest.mark.parametrize("page", [reference.fields_page, reference.metrics_page, reference.troubles_page])
 def test_blank_lines_are_single_and_the_end_is_one_newline(page):
     assert "\n\n\n" not in page()
     assert page().endswith("|\n")

@@ -1,13 +1,14 @@
-"""Write docs/reference/fields.md and docs/reference/metrics.md from the catalogues."""
+"""Write the pages of docs/reference that the catalogues make: fields, metrics, troubles."""
 
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from verl_ingest import assets
-from verl_ingest.catalog import fields, metrics
+from verl_ingest.catalog import fields, metrics, troubles
 from verl_ingest.catalog.fields import Field
 from verl_ingest.catalog.metrics import Metric
+from verl_ingest.catalog.troubles import Trouble
 
 CARRIERS = {
     None: "Every document",
@@ -20,7 +21,11 @@ BAD = {"up": "up", "down": "down", "either": "up or down"}
 
 def pages() -> dict[str, str]:
     """Return the generated pages: path relative to the repository -> text."""
-    return {"docs/reference/fields.md": fields_page(), "docs/reference/metrics.md": metrics_page()}
+    return {
+        "docs/reference/fields.md": fields_page(),
+        "docs/reference/metrics.md": metrics_page(),
+        "docs/reference/troubles.md": troubles_page(),
+    }
 
 
 def fields_page() -> str:
@@ -49,6 +54,18 @@ def metrics_page() -> str:
         _stage(stage, [metric for metric in catalogue.metrics if metric.stage == stage]) for stage in metrics.STAGES
     ]
     return assets.template("metrics.md.j2").render(golden=golden, stages=stages)
+
+
+def troubles_page() -> str:
+    """Return the page with every trouble, how it is said, and the first action."""
+    rows = ((trouble.short, _said(trouble), trouble.first_action) for trouble in troubles.load().values())
+    table = _table(("Trouble", "Lines that say it", "First action"), rows)
+    return assets.template("troubles.md.j2").render(troubles=table)
+
+
+def _said(trouble: Trouble) -> str:
+    said = ", ".join(_code(text) for text in (*(says.pattern for says in trouble.says), *trouble.warns))
+    return f"{said} (a consequence)" if trouble.consequence else said
 
 
 def _stage(stage: str, members: Sequence[Metric]) -> dict[str, Any]:
