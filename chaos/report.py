@@ -19,6 +19,7 @@ _HEADER = (
     "Stored twice",
     "Pieces of lines",
     "In no file any more",
+    "Why",
 )
 
 
@@ -32,7 +33,7 @@ def write(verdicts: Sequence[Verdict], versions: Mapping[str, str]) -> None:
 
 def results(verdicts: Sequence[Verdict], versions: Mapping[str, str]) -> str:
     """Return the table, and below it with what it was made and when."""
-    lines = [_HEADER, ["---"] * 2 + ["--:"] * (len(_HEADER) - 2), *map(_row, verdicts)]
+    lines = [_HEADER, ["---"] * 2 + ["--:"] * (len(_HEADER) - 3) + ["---"], *map(_row, verdicts)]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     made = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"\n{table}\n\n{made}, {datetime.now(timezone.utc):%Y-%m-%d}.\n"
@@ -49,7 +50,7 @@ def _row(verdict: Verdict) -> Sequence[str]:
         verdict.no_lines,
         verdict.gone,
     )
-    return verdict.scenario.what, verdict.done, *(f"{number:,}" for number in numbers)
+    return verdict.scenario.what, verdict.done, *(f"{number:,}" for number in numbers), verdict.why
 
 
 def sentence(verdict: Verdict) -> str:

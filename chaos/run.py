@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,13 +33,15 @@ def main() -> None:
     if binary is None:
         print(f"The chaos suite is skipped: {fluentbit.MISSING}.")
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the agent and the server end too
     chosen = [scenario for scenario in scenarios.ALL if not given.names or scenario.name in given.names]
     with server.running(distribution.DEFAULT_VERSION) as elasticsearch, tempfile.TemporaryDirectory() as folder:
         verdicts = list(_play_all(chosen, elasticsearch, binary, Path(folder), given.seed))
         versions = {"Fluent Bit": _version(binary), "Elasticsearch": elasticsearch.version}
+    if any(found.failures for found in verdicts):
+        sys.exit("The promise is broken: see FAILED above.")
     if not given.names:
         report.write(verdicts, versions)
-    sys.exit(any(each.failures for each in verdicts))
 
 
 def _play_all(

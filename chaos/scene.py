@@ -25,8 +25,9 @@ LET_GO_S = 120
 class Scenario:
     """One thing that happens to a run; `play` ends with the agent and the server up.
 
-    refused_requests, refused_items: shares that a proxy before the server refuses. may_lose: the agent may lose lines
-    that are in a file (the audit must name them). may_be_gone: lines may be lost that are in no file any more.
+    refused_requests, refused_items: shares that a proxy before the server refuses. may_lose: why the agent may lose
+    lines that are in a file; the audit must name them. may_be_gone: why lines may be lost that are in no file any more.
+    Where there is no reason, none may be.
     """
 
     name: str
@@ -38,8 +39,8 @@ class Scenario:
     pace_s: float = 2.0  # that a part of the lines is written in
     refused_requests: float = 0.0
     refused_items: float = 0.0
-    may_lose: bool = False
-    may_be_gone: bool = False
+    may_lose: str = ""
+    may_be_gone: str = ""
 
 
 @dataclass

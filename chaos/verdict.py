@@ -62,6 +62,13 @@ class Verdict:
     gone: int
     failures: tuple[str, ...]
 
+    @property
+    def why(self) -> str:
+        """The known reasons of what was lost."""
+        reasons = [self.scenario.may_lose] if self.missing or self.no_lines else []
+        reasons += [self.scenario.may_be_gone] if self.gone else []
+        return "; ".join(reasons)
+
 
 def of(scene: Scene) -> Verdict:
     """Count, audit, repair once, count again."""
@@ -81,9 +88,9 @@ def of(scene: Scene) -> Verdict:
         "lines are missing after the repair": left == 0,
         "lines are stored twice": before.twice == after.twice == 0,
         "documents differ from their lines": before.wrong == after.wrong == 0,
-        "lines that are in a file did not arrive": not missing or scenario.may_lose,
-        "documents hold pieces of lines": before.no_lines == 0 or scenario.may_lose,
-        "lines that are in no file any more did not arrive": gone == 0 or scenario.may_be_gone,
+        "lines that are in a file did not arrive": not missing or bool(scenario.may_lose),
+        "documents hold pieces of lines": before.no_lines == 0 or bool(scenario.may_lose),
+        "lines that are in no file any more did not arrive": gone == 0 or bool(scenario.may_be_gone),
         "other lines are missing than those that were refused": not scene.refusals.withheld
         or scene.refusals.lost == repaired,
     }

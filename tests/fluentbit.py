@@ -57,7 +57,11 @@ class Agent:
         self.process = subprocess.Popen(
             [binary, "-c", str(place / "fluent-bit.yaml")], stdout=self._output, stderr=subprocess.STDOUT, cwd=place
         )
-        wait_for(self._answers, timeout=START_S, what=f"Fluent Bit ({self.log})")
+        try:
+            wait_for(self._answers, timeout=START_S, what=f"Fluent Bit ({self.log})")
+        except BaseException:
+            self.kill()
+            raise
 
     def _answers(self) -> bool:
         if self.process.poll() is not None:
