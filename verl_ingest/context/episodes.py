@@ -58,6 +58,7 @@ class Event:
             "sentence": finding.sentence,
             "with": [other.sentence for other in self.others],
             "metrics": list(finding.metrics),
+            "other_metrics": [name for other in self.others for name in other.metrics],
             "trouble": finding.trouble,
             "rank": finding.rank,
             "host": finding.host,

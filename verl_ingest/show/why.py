@@ -8,13 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from verl_ingest.context.why import CRITICAL, NORMAL, UNKNOWN, Why
-from verl_ingest.context.words import DASH, duration, gist
+from verl_ingest.context.words import DASH, duration, gist, listed
 from verl_ingest.show import lines
 
 STYLES = {NORMAL: "bold green", UNKNOWN: "bold yellow", CRITICAL: "bold red"}
 DOT = " \u00b7 "
 EPISODES = 8
 EVENTS = 12
+OTHERS = 3
 
 
 def render(why: Why) -> RenderableType:
@@ -91,15 +92,26 @@ def _episodes(episodes: Sequence[Mapping[str, Any]]) -> RenderableType | None:
     table = _grid()
     table.add_column(no_wrap=True)
     for episode in reversed(episodes[-EPISODES:]):
-        table.add_row(Text(_steps(episode), style="bold"), Text(episode["sentence"]))
+        cause = next(event for event in episode["events"] if event["sentence"] == episode["sentence"])
+        table.add_row(Text(_steps(episode), style="bold"), _told(cause))
         events = [event for event in episode["events"] if event["sentence"] != episode["sentence"]]
         for event in events[:EVENTS]:
-            table.add_row(Text(f"  {_steps(event)}", style="dim"), Text(event["sentence"]))
+            table.add_row(Text(f"  {_steps(event)}", style="dim"), _told(event))
         if len(events) > EVENTS:
             table.add_row("", Text(f"{len(events) - EVENTS} more: --json shows them", style="dim"))
     more = len(episodes) - EPISODES
     note = [Text(f"{more} earlier: --json shows them", style="dim")] if more > 0 else []
     return Group(Text("abnormal steps, the last ones first", style="bold"), table, *note)
+
+
+def _told(event: Mapping[str, Any]) -> Text:
+    """Say an event, and name the other metrics that left with it."""
+    text, others = Text(event["sentence"]), event["other_metrics"]
+    if others:
+        more = len(others) - OTHERS
+        named = [*others[:OTHERS], *([f"{more} more"] if more > 0 else [])]
+        text.append(f" With it: {listed(named)}.", style="dim")
+    return text
 
 
 def _steps(part: Mapping[str, Any]) -> str:
