@@ -12,8 +12,9 @@ import verl_ingest
 from verl_ingest import cli, render, settings
 
 COMMANDS = [
-    *("apply", "load", "audit", "lag", "dead-letters"),
-    *("runs", "step", "share", "logs", "link", "serve", "render", "check"),
+    *("apply", "load", "summarize", "audit", "lag", "dead-letters"),
+    *("runs", "step", "share", "logs", "why", "series", "compare", "samples", "link"),
+    *("serve", "render", "check"),
 ]
 
 
