@@ -71,6 +71,10 @@ def test_the_console_adds_errors_and_warnings_and_no_false_alarm(context_of, dem
     assert [error["type"] for error in body["errors"]] == [None, "torch.OutOfMemoryError", "RuntimeError"]
     [warning] = [line for line in context_of(demo_with_console, 137).body["logs"] if line["level"] == "warning"]
     assert (warning["message"], warning["ranks"]) == ("NaN detected in reward tensor! Filling with zeros...", [5])
+    assert context_of(demo_with_console, 155).body["summary"] == [
+        "Warning on rank 0: Zero gradients detected in actor update! Skipping step.",
+        "KL is 93.4 % of the loss.",
+    ]
     assert context_of(demo_with_console, 100).findings == ()
     assert "rank 3 alone drives it" in context_of(demo_with_console, 128).body["summary"][0]
     assert context_of(demo_with_console, 203).body["attempts"][0]["attempt"] == 1

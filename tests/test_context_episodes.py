@@ -19,7 +19,7 @@ def find(of_steps: dict[int, Signs], findings: dict[int, list[Finding]]) -> list
             {"time": {"first": None}, "errors": [], "missing_ranks": {"actor": [7]}}, tuple(findings.get(step, ()))
         )
 
-    return episodes.find(of_steps, assemble, CATALOGUE)
+    return episodes.find(of_steps, assemble, CATALOGUE, most=24)
 
 
 KL = Finding("KL is high.", metrics=("kl_divergence",))
@@ -78,5 +78,5 @@ def test_a_run_that_is_abnormal_everywhere_is_asked_about_few_steps():
         asked.append(step)
         return StepContext({"time": {"first": None}, "errors": [], "missing_ranks": {"actor": [7]}}, (KL,))
 
-    episodes.find({at: signs("kl_ref", troubled=at % 3 == 0) for at in range(3_000)}, assemble, CATALOGUE)
-    assert len(asked) <= episodes.MOST_ASKED
+    episodes.find({at: signs("kl_ref", troubled=at % 3 == 0) for at in range(3_000)}, assemble, CATALOGUE, most=7)
+    assert len(asked) == 7

@@ -392,3 +392,30 @@ def test_a_context_can_be_narrowed(context_of, demo):
         narrow.to_stage(context, "actr")
     with pytest.raises(NotFound, match="no rank 9; it has 0, 1, 2"):
         narrow.to_rank(context, 9)
+
+
+def test_many_empty_responses_are_told_where_no_metric_says_so(context_of, write):
+    def of_step(step: int, empty: int) -> list[Document]:
+        return [
+            sample("emptied", 10 * step + 9, step, 0.5, output_length=0 if place < empty else 20 + place)
+            for place in range(20)
+        ]
+
+    write([*run_of("emptied", 12), *of_step(10, 1), *of_step(11, 0), *of_step(12, 8)])
+    body = context_of("emptied", 12).body
+    assert body["summary"] == ["8 of 20 responses (40 %) are empty; in the steps before 2.5 % were."]
+    assert context_of("emptied", 10).findings == ()
+    assert [entry["output_length"] for entry in body["longest"]] == [39, 38, 37]
+    assert (body["scores"]["now"]["n"], body["scores"]["now"]["empty"], body["scores"]["before"]["n"]) == (20, 8, 40)
+
+
+def test_at_most_five_metrics_are_named_and_the_rest_counted(context_of, write):
+    def values(step: int) -> dict[str, float]:
+        return {
+            f"m{number}": 1.0 + 0.01 * ((step + number) % 5) + (number + 3 if step == 30 else 0) for number in range(8)
+        }
+
+    write([record("crowded", step, step=step, stage="actor", rank=0, metrics=values(step)) for step in range(1, 31)])
+    summary = context_of("crowded", 30).body["summary"]
+    assert len(summary) == 6
+    assert summary[-1] == "3 more metrics left the usual range."

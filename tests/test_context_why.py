@@ -102,6 +102,33 @@ def test_why_names_each_fault_of_a_default_run(of_grpo, first, last, words):
     assert [word for word in words if word not in sentences] == []
 
 
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (210, ["KL", "sigma above"]),
+        (236, ["actor/grad_norm is infinite."]),
+        (237, ["actor/grad_norm is NaN."]),
+        (238, ["actor/kl_loss is infinite."]),
+        (244, ["critic/score/mean", "sigma below"]),
+        (260, ["critic/score/mean", "are NaN.", "response/aborted_ratio is 1;"]),
+    ],
+)
+def test_the_steps_of_a_default_run_name_their_faults(context_of, of_grpo, step, words):
+    summary = " ".join(context_of("why-grpo", step).body["summary"])
+    assert [word for word in words if word not in summary] == []
+
+
+def test_a_healthy_step_of_a_default_run_is_normal(context_of, of_grpo):
+    assert context_of("why-grpo", 175).body["summary"] == [
+        "Step 175 is normal: 7 metrics are as in the 25 steps before."
+    ]
+
+
+def test_the_step_of_the_crash_names_it(context_of, of_crash):
+    summary = context_of("why-crash", 12).body["summary"]
+    assert summary[0].startswith("First error on pids 10586, 10655: torch.OutOfMemoryError: CUDA out of memory.")
+
+
 def test_why_of_a_default_run_knows_where_to_go_back_to(of_grpo):
     body = of_grpo.entry()
     assert body["exit"]["state"] == "finished"

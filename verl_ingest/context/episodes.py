@@ -16,7 +16,6 @@ from verl_ingest.context.step import StepContext
 
 ENDS_AFTER = 10  # normal steps
 FAR_APART = 7.0  # sigma of the spread over ranks; what is nearer is seldom a finding
-MOST_ASKED = 24  # contexts of steps
 ASKED = (0, 2, 5)  # the first steps of an event may not quite be abnormal, by the measure of their own context
 TROUBLED, UNEVEN = "troubled", "uneven"
 UNEVENNESS = ("missing_rank", "missing_records", "long_step")
@@ -116,15 +115,17 @@ class Candidate:
     sigmas: float  # of the farthest metric in the first step
 
 
-def find(signs: Mapping[int, Signs], assemble: Callable[[int], StepContext], catalogue: Catalogue) -> list[Episode]:
-    """Return the episodes, oldest first; `assemble` gives the context of a step, and is asked at most 24 times.
+def find(
+    signs: Mapping[int, Signs], assemble: Callable[[int], StepContext], catalogue: Catalogue, *, most: int
+) -> list[Episode]:
+    """Return the episodes, oldest first; `assemble` gives the context of a step, and is asked at most `most` times.
 
     The newest events are asked first, so where there are too many, the oldest are left out.
     """
     seen: dict[int, StepContext] = {}
 
     def ask(step: int) -> StepContext | None:
-        if step not in seen and len(seen) < MOST_ASKED:
+        if step not in seen and len(seen) < most:
             seen[step] = assemble(step)
         return seen.get(step)
 

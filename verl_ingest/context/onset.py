@@ -78,23 +78,32 @@ def first_bad(run: RunReader, *, catalogue: Catalogue, now: int, window: int) ->
 def suspects(run: RunReader, steps: Sequence[int], *, catalogue: Catalogue, window: int) -> list[int]:
     """Return those of the steps, in order, that may be abnormal."""
     known = attempts.find(run, settled(run.records(steps[-1])))
-    return list(scan(run, known, steps, catalogue=catalogue, window=window))
+    return list(scan(run, known, steps, keys(run, steps), catalogue=catalogue, window=window))
+
+
+def keys(run: RunReader, steps: Sequence[int]) -> list[Key]:
+    """Return the metrics of the last two steps: the last one alone may never have come to its end, and has few."""
+    return sorted({key for at in steps[-2:] for key in pooling.last_values(settled(run.records(at)))}, key=str)
 
 
 def scan(
-    run: RunReader, known: Sequence[Attempt], steps: Sequence[int], *, catalogue: Catalogue, window: int
+    run: RunReader,
+    known: Sequence[Attempt],
+    steps: Sequence[int],
+    keys: Sequence[Key],
+    *,
+    catalogue: Catalogue,
+    window: int,
 ) -> dict[int, Signs]:
-    """Return the signs of those of the steps, in order, that may be abnormal."""
+    """Return the signs of those of the steps, in order, that may be abnormal, by the metrics `keys`."""
     if not known:
         return {}
     first, number = known[0].first_step, len(known)
     before = attempts.segments(known, number, first, min(first + window, steps[0]) - 1)
     before += attempts.segments(known, number, max(steps[0] - window, first + window), steps[0] - 1)
     here = attempts.segments(known, number, steps[0], steps[-1])
-    # The last step alone won't do: one that never came to its end has few metrics.
-    keys = {key for at in steps[-2:] for key in pooling.last_values(settled(run.records(at)))}
     recent = attempts.segments(known, number, max(steps[0] - 1, first), steps[-1])
-    history = run.history([*before, *here], recent, sorted(keys, key=str))
+    history = run.history([*before, *here], recent, keys)
     troubled, uneven = set(run.troubled_steps(here)), _long_or_short(history)
     tracks = [
         Track(key, meaning, sorted(levels), [levels[at] for at in sorted(levels)])

@@ -36,6 +36,8 @@ from verl_ingest.query.times import iso
 
 LOOK = 500  # steps
 FARTHEST = 2_000
+LEAST_ASKED, MOST_ASKED = 8, 24  # contexts of steps, by how much there is to read for them
+MOST_DOCUMENTS = 100_000
 MOST_ATTEMPTS = 3
 MOST_CONSEQUENCES = 5
 NORMAL, ABNORMAL, CRITICAL, UNKNOWN = "normal", "warning", "critical", "unknown"
@@ -193,7 +195,8 @@ class Why:
 def explain(run: RunReader, *, catalogue: Catalogue, now: int, window: int = baseline.WINDOW) -> Why:
     """Return why a run is as it is; `now` is in ms since 1970, the `window` steps before are what is usual."""
     newest = run.steps(size=1, newest_first=True)
-    known = attempts.find(run, settled(run.records(newest[0]))) if newest else []
+    documents = settled(run.records(newest[0])) if newest else []
+    known = attempts.find(run, documents) if newest else []
     row = run.row()
     pace = run.pace(row.newest_step.step) if row.newest_step is not None else []
     state = Run(row, setup.read(run.setup()), pace, {}, now)
@@ -202,7 +205,8 @@ def explain(run: RunReader, *, catalogue: Catalogue, now: int, window: int = bas
         return step.assemble(run, number, catalogue=catalogue, now=now, window=window)
 
     signs, looked_at, steps = _look_back(run, known, catalogue=catalogue, window=window)
-    found = episodes.find(signs, assemble, catalogue)
+    most = min(max(MOST_DOCUMENTS // max(len(documents), 1), LEAST_ASKED), MOST_ASKED)
+    found = episodes.find(signs, assemble, catalogue, most=most)
     newest_context = assemble(known[-1].last_step) if known else None
     if newest_context is not None:
         found = episodes.with_lost_ranks(found, newest_context.body["step"], newest_context.body["ranks"])
@@ -236,12 +240,13 @@ def _look_back(
 ) -> tuple[dict[int, Signs], tuple[int, int] | None, int]:
     """Return the signs of the last steps, the first and last step looked at, and how many there are."""
     signs: dict[int, Signs] = {}
-    first, last, looked = None, None, 0
+    first, last, looked, keys = None, None, 0, None
     while looked < LOOK or (looked < FARTHEST and _is_amid_an_episode(signs, first)):
         steps = run.steps(high=None if first is None else first - 1, size=onset.CHUNK, newest_first=True)[::-1]
         if not steps:
             break
-        signs |= onset.scan(run, known, steps, catalogue=catalogue, window=window)
+        keys = keys or onset.keys(run, steps)
+        signs |= onset.scan(run, known, steps, keys, catalogue=catalogue, window=window)
         first, last, looked = steps[0], last or steps[-1], looked + len(steps)
     return signs, None if first is None else (first, last), looked
 
