@@ -4,7 +4,7 @@ A long run is looked at from its end: its last 500 steps, more only while they a
 steps explain nothing about now, and each hundred costs a few searches.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -255,7 +255,7 @@ def _is_amid_an_episode(signs: Mapping[int, Signs], first: int) -> bool:
     return sum(bool(signs[at].bad) for at in signs if at < first + ENDS_AFTER) > ENDS_AFTER // 2
 
 
-def _failed(run: RunReader, state: Run, assemble: Any) -> Sequence[Mapping[str, Any]]:
+def _failed(run: RunReader, state: Run, assemble: Callable[[int], StepContext]) -> Sequence[Mapping[str, Any]]:
     """Return the errors that a run crashed with, the one to blame first."""
     if state.state != "crashed":
         return []
