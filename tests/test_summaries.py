@@ -100,7 +100,7 @@ def test_a_summary_has_the_spread_over_the_ranks_and_what_each_stage_logged():
         record("made", 14, step=3, rank=1, stage="actor", host="n1") | {"time_source": "read"},
         record("made", 15, step=3, stage="trainer", metrics={"kl_divergence": 9.0, "lr": 1e-6}),
     ]
-    made_of = MadeOf(4, START + 15_000, 6)
+    made_of = MadeOf(4, 6)
     document = summarise_step.summarise(documents, attempt=2, made_of=made_of, catalogue=CATALOGUE).document()
     summary = document.pop("summary")
     assert document == {
@@ -112,27 +112,12 @@ def test_a_summary_has_the_spread_over_the_ranks_and_what_each_stage_logged():
         "records": 4,
         "metrics": {"kl_divergence": pytest.approx(0.04), "lr": 1e-6},
     }
-    assert (summary["last"], summary["writes"]) == (START + 15_000, 6)
-    assert summary["metrics"][0] == {
-        "name": "kl_divergence",
-        "stage": "actor",
-        "ranked": True,
-        "mean": pytest.approx(0.04),
-        "std": pytest.approx(0.0003**0.5),
-        "min": 0.01,
-        "max": 0.05,
-        "n": 2,
-        "worst_rank": 1,
-    }
+    assert (summary["first"], summary["last"], summary["writes"]) == (START + 10_000, START + 15_000, 6)
+    mean, std = pytest.approx(0.04), pytest.approx(0.0003**0.5)
+    assert summary["metrics"][0] == ["kl_divergence", "actor", True, mean, std, 0.01, 0.05, 2, 1]
     assert summary["stages"] == [
-        {
-            "stage": "actor",
-            "ranks": [[0, 1]],
-            "records": 3,
-            "end": START + 12_000,
-            "hosts": {"n0": START + 10_000, "n1": START + 13_000},
-        },
-        {"stage": "trainer", "ranks": [], "records": 1, "end": START + 15_000, "hosts": {}},
+        ["actor", [(0, 1)], 3, START + 12_000, {"n0": START + 10_000, "n1": START + 13_000}],
+        ["trainer", [], 1, START + 15_000, {}],
     ]
 
 

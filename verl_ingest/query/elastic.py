@@ -222,7 +222,11 @@ class ElasticRun:
         if not stored:
             return self._history_of_records(segments, recent, keys)
         made_of = self.made_of(wanted)
-        fresh = {found.step: found for found in stored if found.made_of == made_of.get(found.step)}
+        fresh = {
+            found.step: found
+            for found, segment in product(stored, wanted)
+            if summaries.is_fresh(found, segment, made_of)
+        }
         rest, recent_rest = (summaries.others(part, made_of, fresh) for part in (segments, recent))
         return summaries.history(fresh, segments, recent, self._history_of_records(rest, recent_rest, keys))
 
@@ -237,8 +241,8 @@ class ElasticRun:
         return history.read_made_of(self._search(history.made_of(self.run_id, segments))["aggregations"])
 
     def metric_records(self, segments: Sequence[Segment]) -> Iterator[Document]:
-        """Yield the metric records of the segments, each as often as it stands in the store."""
-        return map(_document, self._hits(history.metric_records(self.run_id, segments)))
+        """Yield the metric records of the segments without their ids, each as often as it stands in the store."""
+        return (hit["_source"] for hit in self._hits(history.metric_records(self.run_id, segments)))
 
     def keys(self, names: Sequence[str]) -> dict[Key, int]:
         """Return how many records have each of the metrics, under all keys it has."""

@@ -100,14 +100,13 @@ def read_presence(aggregations: Mapping[str, Any]) -> dict[str | None, StagePres
 
 def made_of(run_id: str, segments: Sequence[Segment]) -> Body:
     """Return the body that tells by which records a summary of each step would be made."""
-    counts = {"last": {"max": AT}, "writes": {"sum": {"field": "_seq_no"}}}
-    return _over(run_id, segments, {"steps": _per_step(segments, counts)})
+    return _over(run_id, segments, {"steps": _per_step(segments, {"writes": {"sum": {"field": "_seq_no"}}})})
 
 
 def read_made_of(aggregations: Mapping[str, Any]) -> dict[int, MadeOf]:
     """Return step -> the records it has from what `made_of` answers, in order of step."""
     return {
-        step["key"]: MadeOf(step["doc_count"], int(step["last"]["value"]), int(step["writes"]["value"]))
+        step["key"]: MadeOf(step["doc_count"], int(step["writes"]["value"]))
         for step in aggregations["steps"]["buckets"]
     }
 

@@ -75,13 +75,13 @@ Levels = Mapping[int, Level]  # step -> level
 
 
 class MadeOf(NamedTuple):
-    """The metric records of one step and attempt: how many, time of the last one, sum of their sequence numbers.
+    """The metric records of one step and attempt: how many, and the sum of their sequence numbers.
 
-    The server raises the sequence number with every write, so that no other records have the same three.
+    The server counts those up with every write: other records of the same span of time don't have the same two, nor
+    have the same records after one of them was written again.
     """
 
     records: int
-    last: int
     writes: int
 
 

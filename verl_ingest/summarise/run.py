@@ -85,7 +85,11 @@ def bring_up_to_date(
             for segment in _own(known, attempt, low, steps[-1]):
                 made_of = run.made_of([segment])
                 before = {step: stored.pop((attempt.number, step), None) for step in made_of}
-                stale = [step for step, old in before.items() if rebuild or old is None or old.made_of != made_of[step]]
+                stale = [
+                    step
+                    for step, old in before.items()
+                    if rebuild or old is None or not summaries.is_fresh(old, segment, made_of)
+                ]
                 _write(run, client, attempt.number, segment, made_of, stale, catalogue)
                 changes.new += [step for step in stale if before[step] is None]
                 changes.again += [step for step in stale if before[step] is not None]

@@ -7,21 +7,23 @@ from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import pooling
 from verl_ingest.context.dates import is_dated
 from verl_ingest.context.pooling import Value
-from verl_ingest.query.store import Document, Key, MadeOf, StagePresence
-from verl_ingest.query.summaries import Spread, Summary
+from verl_ingest.query.store import Document, Key, MadeOf
+from verl_ingest.query.summaries import Spread, StageSummary, Summary
 from verl_ingest.query.times import milliseconds
 
 
 def summarise(documents: Sequence[Document], *, attempt: int, made_of: MadeOf, catalogue: Catalogue) -> Summary:
     """Return the summary of a step; the documents are the metric records that one attempt has of it."""
-    step = documents[0]["step"]
+    times = [milliseconds(document) for document in documents]
     return Summary(
         run_id=documents[0]["run_id"],
         attempt=attempt,
-        step=step,
+        step=documents[0]["step"],
         made_of=made_of,
+        first=min(times),
+        last=max(times),
         metrics={key: _spread(values, key, catalogue) for key, values in _values(documents).items()},
-        stages={stage: _presence(part, step) for stage, part in _by_stage(documents).items()},
+        stages={stage: _stage(part) for stage, part in _by_stage(documents).items()},
     )
 
 
@@ -49,15 +51,26 @@ def _by_stage(documents: Iterable[Document]) -> dict[str | None, list[Document]]
     return found
 
 
-def _presence(documents: Sequence[Document], step: int) -> StagePresence:
+def _stage(documents: Sequence[Document]) -> StageSummary:
     times: dict[str, list[int]] = {}
     for document in documents:
         if "host.name" in document:
             times.setdefault(document["host.name"], []).append(milliseconds(document))
     dated = [milliseconds(document) for document in documents if is_dated(document)]
-    return StagePresence(
-        ranks=frozenset(document["rank"] for document in documents if "rank" in document),
-        records={step: len(documents)},
-        ends={step: max(dated)} if dated else {},
-        host_times={step: {host: statistics.fmean(of_host) for host, of_host in times.items()}},
+    return StageSummary(
+        ranks=_rows({document["rank"] for document in documents if "rank" in document}),
+        records=len(documents),
+        end=max(dated, default=None),
+        host_times={host: statistics.fmean(of_host) for host, of_host in times.items()},
     )
+
+
+def _rows(ranks: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and last rank of each unbroken row: hundreds of ranks are mostly one row."""
+    found: list[tuple[int, int]] = []
+    for rank in sorted(ranks):
+        if found and rank == found[-1][1] + 1:
+            found[-1] = found[-1][0], rank
+        else:
+            found.append((rank, rank))
+    return found
