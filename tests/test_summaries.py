@@ -20,9 +20,10 @@ from verl_ingest.context.dates import settled
 from verl_ingest.demo import logs
 from verl_ingest.errors import StoreError
 from verl_ingest.index import mappings
-from verl_ingest.query import elastic
+from verl_ingest.query import elastic, summaries
 from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.query.store import History, Key, MadeOf, Segment
+from verl_ingest.query.summaries import Summary
 from verl_ingest.show import summaries as show_summaries
 from verl_ingest.summarise import run as summarising
 from verl_ingest.summarise import step as summarise_step
@@ -213,12 +214,30 @@ def test_a_resume_that_logs_steps_again_gives_them_a_summary_for_each_attempt(
 
 def test_a_summary_of_another_version_is_not_used(store, write, summarise, steps_read, monkeypatch):
     write([loss("versions", 1, 0, 1.0)])
-    monkeypatch.setattr(elastic.summaries, "VERSION", 2)
+    current = elastic.summaries.VERSION
+    monkeypatch.setattr(elastic.summaries, "VERSION", 0)
     summarise("versions")
-    monkeypatch.setattr(elastic.summaries, "VERSION", 1)
+    monkeypatch.setattr(elastic.summaries, "VERSION", current)
     assert means(store, "versions") == {1: 1.0}
     assert 1 in steps_read
     assert summarise("versions") == Changes(new=[1])
+
+
+@pytest.mark.parametrize(
+    ("segment", "made_of", "fresh"),
+    [
+        (Segment(1, 5), MadeOf(4, 60), True),
+        (Segment(1, 5, since=100, until=201), MadeOf(4, 60), True),
+        (Segment(1, 5, since=101), MadeOf(4, 60), False),
+        (Segment(1, 5, until=200), MadeOf(4, 60), False),
+        (Segment(1, 5), MadeOf(5, 60), False),
+        (Segment(1, 5), MadeOf(4, 61), False),
+        (Segment(4, 5), MadeOf(4, 60), False),
+    ],
+)
+def test_a_summary_is_fresh_by_its_count_its_writes_and_its_times(segment, made_of, fresh):
+    summary = Summary("any", 1, 3, MadeOf(4, 60), first=100, last=200, metrics={}, stages={})
+    assert summaries.is_fresh(summary, segment, {3: made_of}) is fresh
 
 
 # How a pass goes.

@@ -26,7 +26,7 @@ from verl_ingest.query.history import level
 from verl_ingest.query.store import Document, History, Key, MadeOf, Segment, StagePresence
 from verl_ingest.query.times import iso
 
-VERSION = 1  # of what a summary says; those of another version are not used
+VERSION = 2  # of what a summary says; those of another version are not used
 MOST = 10_000  # summaries of one search; of steps beyond them the records are read
 
 
