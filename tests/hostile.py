@@ -44,6 +44,7 @@ TIMES = [
 ]
 CONSOLE = [
     "step:{n} - actor/loss:{v} - a - b:{v} - timing_s/step:{n}",
+    "step:1 - loss:1 - timing_s/step:1{n} - timing_s/testing:{v}",
     "\x1b[36m(TaskRunner pid={n})\x1b[0m step:{n} - loss:np.float64({v})",
     "(W pid={n}, ip=1.2.3.4) [2079-07-08 00:00:00,123] [INFO] [actor/x.py:{n}] PPO Step {n} | KL: {v} | e",
     "[rank{n}]: ValueError: {v}",

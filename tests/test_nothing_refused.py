@@ -103,7 +103,7 @@ def conditions_of(document: Document) -> dict[str, dict[str, Any]]:
 
 
 @examples(
-    max_examples=40,
+    max_examples=25,
     phases=[Phase.explicit, Phase.generate],  # each try is a run on the server: too slow to search for the smallest
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -115,6 +115,8 @@ def conditions_of(document: Document) -> dict[str, dict[str, Any]]:
 @example(contents={"rank0.jsonl": [f'{{"{name}": {{"a": 1}}, "loss": 1}}'.encode() for name in hostile.FIELDS]})
 @example(contents={"rank0.jsonl": [f'{{"{name}": "text", "loss": 1}}'.encode() for name in hostile.FIELDS]})
 @example(contents={"rank0.jsonl": [f'{{"step": {number}, "rank": {number}}}'.encode() for number in hostile.NUMBERS]})
+@example(contents={"metrics.jsonl": [f'{{"step": 1, "data": {{"timing_s/step": {"9" * 400}}}}}'.encode(), b"x"]})
+@example(contents={"console.log": [f"step:1 - timing_s/step:{10**30}".encode(), b"no time"]})
 @example(contents={"rank0.jsonl": [f'{{"a": 1, "ts": {time}}}'.encode() for time in hostile.TIMES]})
 def test_every_line_of_a_hostile_file_is_found_again(
     server: Elasticsearch, tmp_path: Path, contents: dict[str, list[bytes]]
@@ -175,6 +177,13 @@ def test_each_spelling_of_what_is_not_finite_is_named_in_every_form(server: Elas
         wanted = {number for number, (_, of, _) in enumerate(cases, 1) if of == kind}
         assert [cases[number - 1] for number in sorted(wanted ^ found)] == []
         assert not any("loss" in hit["_source"].get("metrics", {}) for hit in hits)
+
+
+@pytest.mark.parametrize("seconds", [-1, 2**34], ids=["1969", "2514"])
+def test_a_file_whose_last_change_no_index_can_hold(server: Elasticsearch, tmp_path: Path, seconds: int) -> None:
+    folder = write(tmp_path, {"console.log": [b"a line without a time"]})
+    os.utime(folder / "console.log", (seconds, seconds))
+    assert load(folder, server).created == 2
 
 
 def crowded(step: int, names: Iterable[str]) -> bytes:

@@ -63,7 +63,8 @@ local function follow(file, doc, own_seconds, began)
   local metrics = doc.metrics
   local step = metrics and metrics["timing_s/step"]
   if step and step > 0 then
-    file.clock = (file.clock or began) + step + math.max(metrics["timing_s/testing"] or 0, 0)
+    local clock = (file.clock or began) + step + math.max(metrics["timing_s/testing"] or 0, 0)
+    file.clock = math.min(clock, time.LATEST)
   end
 end
 

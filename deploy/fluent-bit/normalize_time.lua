@@ -45,6 +45,8 @@ local function month_length(year, month)
   return month == 12 and 31 or days(year, month + 1, 1) - days(year, month, 1)
 end
 
+time.LATEST = MAX_SECONDS - 1
+
 local function in_range(seconds)
   return seconds >= 0 and seconds < MAX_SECONDS
 end

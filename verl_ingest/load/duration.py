@@ -9,12 +9,14 @@ from verl_ingest.normalise.lua import Fallback
 
 # As the console prints it (plain or as a numpy number) and as the file logger writes it.
 _STEP = re.compile(rb'timing_s/(?:step|testing)"?:\s?(?:np\.\w+\()?(\d+(?:\.\d+)?)')
+LATEST_NS = 9_214_646_399 * 10**9  # the end of 2261: the index takes no later time
 _HEAD = 1 << 20  # bytes; a file that has no step line in them has none
 
 
 def began(log: LogFile) -> Fallback:
     """Return the time from which that of lines without one is counted: the last change less what the steps took."""
-    return Fallback(max(log.modified_ns - int(of_steps(log.path) * 1e9), 0), "estimated")
+    changed = min(log.modified_ns, LATEST_NS)
+    return Fallback(max(changed - int(min(of_steps(log.path), LATEST_NS / 1e9) * 1e9), 0), "estimated")
 
 
 def of_steps(path: Path) -> float:
