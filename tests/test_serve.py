@@ -6,15 +6,19 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
 
 from tests.documents import line, record, sample
 from tests.serving import served
+from verl_ingest.catalog import metrics
+from verl_ingest.context import why
 from verl_ingest.index import client
 from verl_ingest.links import page
 from verl_ingest.query.elastic import ElasticStore
+from verl_ingest.serve.kit import Kit
 from verl_ingest.serve.security import local_names
 from verl_ingest.settings import Service, Settings
 
@@ -344,3 +348,13 @@ def test_a_port_that_is_taken_is_one_sentence(ask):
         outcome = ask("serve", "--port", port)
     assert outcome.code == 1
     assert outcome.err.startswith(f"error: 127.0.0.1 port {port} can't be listened on (Address already in use)")
+
+
+def test_a_run_is_explained_once_for_all_who_ask_at_the_same_time(store, demo, monkeypatch):
+    asked, explain = [], why.explain
+    monkeypatch.setattr(why, "explain", lambda *args, **options: asked.append(args) or explain(*args, **options))
+    kit = Kit(Settings(), store, metrics.load())
+    with ThreadPoolExecutor(4) as readers:
+        told = list(readers.map(kit.explain, [demo] * 4))
+    assert len(asked) == 1
+    assert all(each is told[0] for each in told)

@@ -6,7 +6,7 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from verl_ingest.context import baseline, narrow, runs, step, why
+from verl_ingest.context import baseline, narrow, runs, step
 from verl_ingest.errors import NotFound
 from verl_ingest.links import page
 from verl_ingest.links import step as step_links
@@ -73,8 +73,7 @@ def one_step(
 @router.get("/runs/{run:path}")
 def one_run(kit: Own, run_id: RunId) -> Response:
     """Tell why a run is as it is, as `verl-ingest why --json` does."""
-    with kit.open(run_id) as run:
-        return Json(why.explain(run, catalogue=kit.catalogue, now=kit.now()).entry())
+    return Json(kit.explain(run_id).entry())
 
 
 @router.get("/compare")

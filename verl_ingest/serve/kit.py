@@ -3,22 +3,27 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Condition
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+from cachetools import TTLCache, cachedmethod
 from fastapi import Depends, Query, Request
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import baseline, compare, curves, names
+from verl_ingest.context import baseline, compare, curves, names, why
 from verl_ingest.context.series import Series
+from verl_ingest.context.why import Why
 from verl_ingest.errors import NotFound
-from verl_ingest.links import page
+from verl_ingest.links import grafana, page
 from verl_ingest.query.store import RunReader, Store
 from verl_ingest.settings import Settings
 
 MOST_RANK = 2**31 - 1
 WIDEST = 500  # steps
+EXPLAINED = 64  # runs, the explanations of which are kept
+EXPLAINED_S = 15.0  # readers who step through a run ask for the same one each time
 
 
 class UnknownRun(NotFound):
@@ -49,6 +54,8 @@ class Kit:
     settings: Settings
     store: Store
     catalogue: Catalogue
+    _explained: TTLCache[str, Why] = field(default_factory=lambda: TTLCache(EXPLAINED, EXPLAINED_S))
+    _explaining: Condition = field(default_factory=Condition)
 
     @property
     def base(self) -> str:
@@ -68,6 +75,12 @@ class Kit:
             except NotFound:
                 raise UnknownRun(run_id, names.similar(self.store, run_id)) from None
             yield run
+
+    @cachedmethod(lambda kit: kit._explained, key=lambda _, run_id: run_id, condition=lambda kit: kit._explaining)
+    def explain(self, run_id: str) -> Why:
+        """Return why a run is as it is, or was a few seconds ago; who asks meanwhile waits. Raises UnknownRun."""
+        with self.open(run_id) as run:
+            return why.explain(run, catalogue=self.catalogue, now=self.now())
 
     def compare(self, run_ids: Sequence[str], metric: str) -> Side:
         """Read a metric of several runs, and their configurations."""
@@ -96,6 +109,13 @@ def _run_id(run: str) -> str:
 
 
 Own = Annotated[Kit, Depends(_kit)]
+
+
+def _back(kit: Own, back: str | None = None) -> str | None:
+    return grafana.way_back(kit.settings.grafana_url, back)
+
+
+Back = Annotated[str | None, Depends(_back)]
 RunId = Annotated[str, Depends(_run_id)]
 Window = Annotated[int, Query(ge=baseline.ENOUGH, le=WIDEST, description="Steps before it that say what is usual.")]
 Runs = Annotated[tuple[str, ...], Query(max_length=8, description="Names of runs, at most 8.")]

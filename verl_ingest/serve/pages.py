@@ -1,18 +1,19 @@
 """The pages that people read."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
-from verl_ingest.context import around, baseline, runs, setup, step, why
+from verl_ingest.context import around, baseline, runs, setup, step
 from verl_ingest.context.names import NO_RUNS
 from verl_ingest.errors import NotFound
 from verl_ingest.links import grafana, page
 from verl_ingest.links import step as step_links
 from verl_ingest.serve import drilldown, problems
-from verl_ingest.serve.kit import Kit, Metric, Own, Rank, RunId, Runs, Window
+from verl_ingest.serve.kit import Back, Kit, Metric, Own, Rank, RunId, Runs, Window
 from verl_ingest.serve.page import addresses, compare, episode, overview, render, static, view
 from verl_ingest.serve.page import runs as page_runs
 
@@ -48,26 +49,26 @@ def list_runs(kit: Own, limit: Annotated[int, Query(ge=1, le=1_000)] = MOST_RUNS
 
 
 @router.get("/runs/{run:path}/steps/{step_name}/previous-anomaly")
-def previous_anomaly(kit: Own, run_id: RunId, step_name: str) -> Response:
+def previous_anomaly(kit: Own, run_id: RunId, step_name: str, back: Back) -> Response:
     """Lead to the nearest step before this one that is not normal."""
-    return _to_anomaly(kit, run_id, step_name, forward=False)
+    return _to_anomaly(kit, run_id, step_name, back, forward=False)
 
 
 @router.get("/runs/{run:path}/steps/{step_name}/next-anomaly")
-def next_anomaly(kit: Own, run_id: RunId, step_name: str) -> Response:
+def next_anomaly(kit: Own, run_id: RunId, step_name: str, back: Back) -> Response:
     """Lead to the nearest step after this one that is not normal."""
-    return _to_anomaly(kit, run_id, step_name, forward=True)
+    return _to_anomaly(kit, run_id, step_name, back, forward=True)
 
 
 @router.get("/runs/{run:path}/steps/{step_name}/episode")
-def one_episode(kit: Own, run_id: RunId, step_name: str) -> Response:
+def one_episode(kit: Own, run_id: RunId, step_name: str, back: Back) -> Response:
     """Return the parts of a step's page that take longer: when its trouble began, where to go back to."""
     with kit.open(run_id) as run:
         number = kit.step_number(run, step_name)
         findings = step.assemble(run, number, catalogue=kit.catalogue, now=kit.now()).findings
-        found = why.explain(run, catalogue=kit.catalogue, now=kit.now())
+    found = kit.explain(run_id)
     place = episode.tell(found.episodes, found.checkpoint, number, findings)
-    return HTMLResponse(render.episode_html(place, addresses.of_step(kit.base, run_id, number)))
+    return HTMLResponse(render.episode_html(place, addresses.of_step(kit.base, run_id, number, back=back)))
 
 
 @router.get("/runs/{run:path}/steps/{step_name}")
@@ -75,13 +76,12 @@ def one_step(
     kit: Own,
     run_id: RunId,
     step_name: str,
+    back: Back,
     rank: Rank = None,
     metric: str | None = None,
-    back: str | None = None,
     window: Window = baseline.WINDOW,
 ) -> Response:
     """Show everything about a step; `metric` and `rank` are what the reader clicked on."""
-    back = grafana.way_back(kit.settings.grafana_url, back)
     with kit.open(run_id) as run:
         number = kit.step_number(run, step_name, window)
         if step_name != str(number):
@@ -89,7 +89,7 @@ def one_step(
         try:
             evidence = step.gather(run, number, catalogue=kit.catalogue, window=window, now=kit.now())
         except NotFound as error:
-            return _nearest(kit, run_id, str(error), step.nearest(run, number), status=404)
+            return _nearest(kit, run_id, str(error), step.nearest(run, number), back, status=404)
         context = step.describe(evidence, catalogue=kit.catalogue, now=kit.now())
         beside = around.gather(run, evidence, context.findings, catalogue=kit.catalogue, now=kit.now(), window=window)
         tracker = setup.read(run.setup()).tracker
@@ -112,8 +112,7 @@ def one_step(
 @router.get("/runs/{run:path}")
 def one_run(kit: Own, run_id: RunId) -> Response:
     """Show why a run is as it is, what to do first, where to look."""
-    with kit.open(run_id) as run:
-        found = why.explain(run, catalogue=kit.catalogue, now=kit.now())
+    found = kit.explain(run_id)
     [row] = runs.complete(kit.store, [found.run.row], catalogue=kit.catalogue, now=kit.now())
     golden = page_runs.golden(row, kit.catalogue)
     return _html(kit, "run.html.j2", view=overview.build(found, base=kit.base), golden=golden)
@@ -148,14 +147,14 @@ def drill_down(kit: Own, request: Request) -> Response:
     wanted = drilldown.read(request.scope["query_string"].decode("latin-1"))
     if wanted.run_id is None:
         return problems.answer(request, kit, "The link names no run; add run_id= and the name of one.", 400)
+    back = grafana.way_back(kit.settings.grafana_url, wanted.back)
     with kit.open(wanted.run_id) as run:
         if wanted.step is None and wanted.time is None:
             return RedirectResponse(page.run(kit.base, wanted.run_id), 302)
         found = drilldown.find(run, wanted)
         if found.step is None:
-            return _nearest(kit, wanted.run_id, found.sentence, found.nearest, status=200)
+            return _nearest(kit, wanted.run_id, found.sentence, found.nearest, back)
         span = run.span(found.step) if wanted.to else None
-    back = grafana.way_back(kit.settings.grafana_url, wanted.back)
     here = page.step(kit.base, wanted.run_id, found.step, rank=wanted.rank, metric=wanted.metric, back=back)
     if wanted.to is None:
         return RedirectResponse(here, 302)
@@ -166,7 +165,7 @@ def drill_down(kit: Own, request: Request) -> Response:
     return RedirectResponse(address, 302)
 
 
-def _to_anomaly(kit: Kit, run_id: str, step_name: str, *, forward: bool) -> Response:
+def _to_anomaly(kit: Kit, run_id: str, step_name: str, back: str | None, *, forward: bool) -> Response:
     with kit.open(run_id) as run:
         number = kit.step_number(run, step_name)
         found = around.find_anomaly(
@@ -175,14 +174,23 @@ def _to_anomaly(kit: Kit, run_id: str, step_name: str, *, forward: bool) -> Resp
     if found is None:
         side = "after" if forward else "before"
         sentence = f"None of the {around.FARTHEST} steps {side} step {number} is abnormal."
-        return _nearest(kit, run_id, sentence, [number], status=200)
-    return RedirectResponse(page.step(kit.base, run_id, found), 302)
+        return _nearest(kit, run_id, sentence, [number], back, missing=False)
+    return RedirectResponse(page.step(kit.base, run_id, found, back=back), 302)
 
 
-def _nearest(kit: Kit, run_id: str, sentence: str, steps: list[int], *, status: int) -> Response:
-    choices = [(f"Step {number}", page.step(kit.base, run_id, number)) for number in steps]
+def _nearest(
+    kit: Kit,
+    run_id: str,
+    sentence: str,
+    steps: Sequence[int],
+    back: str | None,
+    *,
+    status: int = 200,
+    missing: bool = True,
+) -> Response:
+    choices = [(f"Step {number}", page.step(kit.base, run_id, number, back=back)) for number in steps]
     choices += [(f"Run {run_id}", page.run(kit.base, run_id))]
-    return HTMLResponse(render.unknown_step_html(sentence, choices, base=kit.base), status)
+    return HTMLResponse(render.unknown_step_html(sentence, choices, base=kit.base, missing=missing), status)
 
 
 def _note(metric: str | None, rank: int | None) -> str:

@@ -38,20 +38,17 @@ def of_step(
 ) -> Addresses:
     """Return the addresses of one step's page; `base` is where the service answers, `back` where its way back leads."""
 
-    def own(number: int) -> str:
-        return page.step(base, run_id, number, back=back)
-
-    def beneath(root: str, part: str) -> str:
-        return f"{page.step(root, run_id, step)}/{part}"
+    def own(number: int, part: str = "") -> str:
+        return page.step(base, run_id, number, part=part, back=back)
 
     return Addresses(
         runs=page.runs(base),
         run=page.run(base, run_id),
         step=own,
-        sample=lambda event_id: beneath(f"{base}{page.API}", f"samples/{event_id}"),
-        previous_anomaly=beneath(base, "previous-anomaly"),
-        next_anomaly=beneath(base, "next-anomaly"),
-        episode=beneath(base, "episode"),
+        sample=lambda event_id: page.step(f"{base}{page.API}", run_id, step, part=f"samples/{event_id}"),
+        previous_anomaly=own(step, "previous-anomaly"),
+        next_anomaly=own(step, "next-anomaly"),
+        episode=own(step, "episode"),
         json=page.step(f"{base}{page.API}", run_id, step),
         permalink=permalink or page.step(base, run_id, step),
         kibana=kibana,

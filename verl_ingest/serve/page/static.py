@@ -15,7 +15,7 @@ def _library() -> Path:
     return Path(folder) / "assets" / "dygraph-combined.js"
 
 
-FILES = {"page.css": OWN / "page.css", "page.js": OWN / "page.js", "charts.js": OWN / "charts.js", CHARTS: _library()}
+FILES = {path.name: path for path in sorted(OWN.iterdir())} | {CHARTS: _library()}
 
 
 @cache
