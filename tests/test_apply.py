@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
+from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
 from verl_ingest.index import apply
 from verl_ingest.index.mappings import Template, signed
@@ -41,14 +42,14 @@ def wanted(**changes: Any) -> list[Template]:
     return apply.wanted(Settings(**changes))
 
 
-def run(server: Elasticsearch, templates: list[Template], *, overwrite: bool = False) -> dict[str, apply.Row]:
+def run(server: Elasticsearch, templates: list[Template], *, overwrite: bool = False) -> dict[str, Row]:
     """Compare and write as the command does; returns each template's row by its name."""
     rows = apply.compare(server, templates, overwrite=overwrite)
     apply.write(server, rows)
-    return {row.template.name: row for row in rows}
+    return {row.asset.name: row for row in rows}
 
 
-def states(rows: dict[str, apply.Row]) -> list[str]:
+def states(rows: dict[str, Row]) -> list[str]:
     return [row.state for row in rows.values()]
 
 

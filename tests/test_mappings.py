@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from elasticsearch import BadRequestError, Elasticsearch
 
+from verl_ingest import changes
 from verl_ingest.catalog import fields, metrics
 from verl_ingest.index import mappings
 
@@ -114,9 +115,9 @@ def test_the_hash_sees_a_change_of_content_and_no_other():
     body = build()["verl"]
     changed = copy.deepcopy(body)
     changed["_meta"] = {"managed_by": "someone"}
-    assert mappings.content_hash(changed) == body["_meta"]["content"]
+    assert changes.content_hash(changed) == body["_meta"]["content"]
     changed["template"]["mappings"]["properties"]["event"]["type"] = "text"
-    assert mappings.content_hash(changed) != body["_meta"]["content"]
+    assert changes.content_hash(changed) != body["_meta"]["content"]
 
 
 def test_every_field_of_the_catalogue_is_in_one_template():

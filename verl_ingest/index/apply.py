@@ -1,43 +1,22 @@
 """Bring the server's templates to the kit's: compare first, then write what differs, never over a stranger's work."""
 
-import difflib
-import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Any
 
 from elasticsearch import AuthorizationException, Elasticsearch, UnsupportedProductError
 
-from verl_ingest import __version__
+from verl_ingest import changes
 from verl_ingest.catalog import fields, metrics
+from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
 from verl_ingest.index.client import is_elasticsearch
-from verl_ingest.index.mappings import INDEX_TEMPLATE, MANAGED_BY, Template, content_hash, templates
+from verl_ingest.index.mappings import INDEX_TEMPLATE, Template, templates
 from verl_ingest.settings import Settings
 
 # What the server adds to a template by itself (9.2 and later).
 _SERVERS_OWN = ("created_date", "created_date_millis", "modified_date", "modified_date_millis")
-
-
-@dataclass(frozen=True)
-class Row:
-    """How one template stands: created and updated are to be written, kept and differs are not.
-
-    `why` says what makes a template that differs another's; `diff` leads from the server's to the kit's.
-    """
-
-    template: Template
-    state: str
-    why: str = ""
-    diff: str = ""
-
-    @property
-    def name(self) -> str:
-        """What the server calls it."""
-        return f"{self.template.kind.replace('_', ' ')} {self.template.name}"
 
 
 def wanted(settings: Settings) -> list[Template]:
@@ -53,18 +32,28 @@ def compare(client: Elasticsearch, templates: Sequence[Template], *, overwrite: 
     """
     found = _on_server(client)
     _check_rivals(templates, found)
-    return [_row(template, found.get((template.kind, template.name)), overwrite=overwrite) for template in templates]
+    return [
+        changes.compare(
+            f"{template.kind.replace('_', ' ')} {template.name}",
+            template,
+            wanted=template.body,
+            found=found.get((template.kind, template.name)),
+            overwrite=overwrite,
+        )
+        for template in templates
+    ]
 
 
 def write(client: Elasticsearch, rows: Sequence[Row]) -> None:
     """Write the templates that are to be created or updated, in their order."""
     for row in rows:
-        if row.state not in ("created", "updated"):
+        if not row.is_to_be_written:
             continue
-        if row.template.kind == "component_template":
-            client.cluster.put_component_template(name=row.template.name, body=row.template.body)
+        template = row.asset
+        if template.kind == "component_template":
+            client.cluster.put_component_template(name=template.name, body=template.body)
         else:
-            client.indices.put_index_template(name=row.template.name, body=row.template.body)
+            client.indices.put_index_template(name=template.name, body=template.body)
 
 
 def require(client: Elasticsearch, template: str = INDEX_TEMPLATE) -> None:
@@ -90,31 +79,6 @@ def _on_server(client: Elasticsearch) -> dict[tuple[str, str], dict[str, Any]]:
         for kind, answer in answers.items()
         for item in answer[f"{kind}s"]
     }
-
-
-def _row(template: Template, current: dict[str, Any] | None, *, overwrite: bool) -> Row:
-    if current is None:
-        return Row(template, "created")
-    if current == template.body:
-        return Row(template, "kept")
-    why = "" if overwrite else _strangeness(current)
-    return Row(template, "differs" if why else "updated", why, _diff(current, template.body))
-
-
-def _strangeness(current: Mapping[str, Any]) -> str:
-    """Say why a template is not the kit's to change; an empty text where it is."""
-    meta = current.get("_meta", {})
-    if meta.get("managed_by") != MANAGED_BY:
-        return f"not written by {MANAGED_BY}"
-    if meta.get("content") != content_hash(current):
-        return f"changed by hand after {MANAGED_BY} {meta.get('version')} wrote it"
-    if _number(meta.get("version", "")) > _number(__version__):
-        return f"written by {MANAGED_BY} {meta['version']}, this is {__version__}"
-    return ""
-
-
-def _number(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 def _check_rivals(templates: Sequence[Template], found: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
@@ -153,8 +117,3 @@ def _overlaps(pattern: str, ours: str) -> bool:
     head, star, _ = pattern.partition("*")
     prefix = ours.removesuffix("*")
     return head.startswith(prefix) or bool(star and prefix.startswith(head))
-
-
-def _diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    lines = [json.dumps(body, indent=2, sort_keys=True).splitlines() for body in (old, new)]
-    return "\n".join(difflib.unified_diff(*lines, "on the server", "of the kit", lineterm=""))

@@ -4,14 +4,12 @@ Nothing a line can hold makes a document refused: the top level is closed, only 
 double from the first document, and what does not fit a field is kept in _source and named in _ignored.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from verl_ingest import __version__
+from verl_ingest import changes
 from verl_ingest.catalog.fields import Field, Fields
 
 # A daily index is a prefix and the day of the event in UTC, YYYY.MM.DD.
@@ -25,7 +23,6 @@ ALL_PATTERN = "verl-*"
 SAMPLES_PATTERN = "verl-samples-*"
 RECORDS_PATTERN = "verl-*,-verl-samples-*"
 
-MANAGED_BY = "verl-ingest"
 INDEX_TEMPLATE = "verl"
 STEPS_TEMPLATE = "verl-steps"
 KIT_COMPONENT = "verl@kit"
@@ -113,21 +110,9 @@ def properties(fields: Fields, index: str | None) -> dict[str, Any]:
 
 
 def signed(body: dict[str, Any]) -> dict[str, Any]:
-    """Add `_meta`: who wrote the template, and a hash by which a later change by hand is seen."""
-    return body | {
-        "_meta": {
-            "managed_by": MANAGED_BY,
-            "version": __version__,
-            "source": "Rendered from fields.yml and metrics.yml by `verl-ingest render`; edit those.",
-            "content": content_hash(body),
-        }
-    }
-
-
-def content_hash(body: dict[str, Any]) -> str:
-    """Return a hash of a template's content, whoever wrote it and whenever: `_meta` does not count."""
-    content = {key: value for key, value in body.items() if key != "_meta"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    """Add `_meta`: who wrote the template, where it comes from, and a hash by which a later change by hand is seen."""
+    source = "Rendered from fields.yml and metrics.yml by `verl-ingest render`; edit those."
+    return body | {"_meta": changes.mark(body) | {"source": source}}
 
 
 def _index_template(name: str, prefix: str, priority: int, own: dict[str, Any]) -> Template:
