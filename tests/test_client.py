@@ -13,9 +13,13 @@ from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
 from elasticsearch import ApiError, Elasticsearch, helpers
 
 from tests.conftest import ES_URL, ES_VERSION
+from tests.documents import index_of, record
+from verl_ingest.cli import summarize
 from verl_ingest.errors import KitError, SettingsError, StoreError
-from verl_ingest.index import client
+from verl_ingest.index import apply, client
 from verl_ingest.local import elasticsearch as local
+from verl_ingest.query.elastic import ElasticStore
+from verl_ingest.query.store import Key, Segment
 from verl_ingest.settings import Settings
 
 ADMIN = {"elasticsearch_username": "kit-admin", "elasticsearch_password": "right-password"}
@@ -157,6 +161,26 @@ def test_another_refusal_gives_the_servers_own_reason(secured: str):
 def test_https_to_a_server_without_tls_is_explained(secured: str):
     sentence = error_of(secured.replace("http:", "https:"), **ADMIN)
     assert sentence == "Elasticsearch at SERVER does not speak TLS; write http:// in ELASTICSEARCH_URL."
+
+
+def test_who_may_not_read_or_write_summaries_does_without(secured: str):
+    users = [Settings(elasticsearch_url=secured, **login) for login in (ADMIN, READER)]
+    segment, loss = Segment(1, 1), Key("loss", "actor", True)
+    with client.connect(users[0]) as admin:
+        apply.write(admin, apply.compare(admin, apply.wanted(users[0])))
+        document = record("summed", 10, step=1, rank=0, stage="actor", metrics={"loss": 0.5})
+        admin.index(index=index_of(document), id=document["event_id"], document=document, refresh=True)
+        assert summarize.after_load(admin, users[0], ["summed"], hidden=True) == (1, "")
+    for user, summaries in zip(users, (1, 0), strict=True):
+        with client.connect(user) as server, ElasticStore(server).open("summed") as run:
+            assert len(run.summaries([segment])) == summaries
+            assert run.history([segment], [segment], [loss]).levels[loss][1].mean == 0.5
+    with client.connect(users[1]) as reader:
+        document = record("summed", 10, step=1, rank=1, stage="actor", metrics={"loss": 1.5})
+        with client.connect(users[0]) as admin:
+            admin.index(index=index_of(document), id=document["event_id"], document=document, refresh=True)
+        written, why = summarize.after_load(reader, users[1], ["summed"], hidden=True)
+    assert written == 0 and "does not let user [kit-reader] do this; grant the index privilege" in why
 
 
 def test_a_server_that_is_down_is_named():

@@ -36,4 +36,7 @@ def _bulk(client: Elasticsearch, lines: list[dict[str, Any]]) -> None:
     answer = client.bulk(index=STEPS_INDEX, operations=[body], filter_path="items.*.error")
     for item in answer.get("items", ()):
         [result] = item.values()
-        raise StoreError(f"Elasticsearch refused a step summary: {result['error'].get('reason')}.")
+        raise StoreError(
+            f"Elasticsearch refused a step summary: {str(result['error'].get('reason')).rstrip('.')}; "
+            "`verl-ingest summarize RUN` writes it once that is mended."
+        )
