@@ -20,10 +20,18 @@ def run(base: str, run_id: str) -> str:
 
 
 def step(
-    base: str, run_id: str, step: int, *, rank: int | None = None, metric: str | None = None, back: str | None = None
+    base: str,
+    run_id: str,
+    step: int,
+    *,
+    part: str = "",
+    rank: int | None = None,
+    metric: str | None = None,
+    back: str | None = None,
 ) -> str:
-    """Return the address of a step's page; `back` is where its way back leads."""
-    return f"{run(base, run_id)}/steps/{step}{_query(rank=rank, metric=metric, back=back)}"
+    """Return the address of a step's page, or of a `part` of it; `back` is where its way back leads."""
+    beneath = f"/{part}" if part else ""
+    return f"{run(base, run_id)}/steps/{step}{beneath}{_query(rank=rank, metric=metric, back=back)}"
 
 
 def compare(base: str, *run_ids: str, metric: str | None = None) -> str:
