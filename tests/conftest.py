@@ -8,6 +8,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests import fluentbit
+from tests.browser import chromium, complaints, service, visit  # noqa: F401 (fixtures)
 from tests.command import ask  # noqa: F401 (fixture)
 from tests.demo_store import context_of, demo, demo_logs, demo_with_console, store, templated, write  # noqa: F401 (fixtures)
 from tests.pages import view_of  # noqa: F401 (fixture)

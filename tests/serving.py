@@ -36,8 +36,8 @@ Get = Callable[..., Answer]
 
 
 @contextmanager
-def served(settings: Settings, store: Store, *, hosts: set[str] | None = None) -> Iterator[Get]:
-    """Serve the pages; what is yielded gets a path."""
+def listening(settings: Settings, store: Store, *, hosts: set[str] | None = None) -> Iterator[int]:
+    """Serve the pages on a free port of loopback, which is yielded."""
     service = app.create(settings, store, hosts=hosts)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(app.config(service))
@@ -45,10 +45,17 @@ def served(settings: Settings, store: Store, *, hosts: set[str] | None = None) -
         thread.start()
         try:
             wait_for(lambda: server.started, timeout=30, what="start of the service")
-            yield lambda path, method="GET", **headers: _request(listener.getsockname()[1], method, path, headers)
+            yield listener.getsockname()[1]
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def served(settings: Settings, store: Store, *, hosts: set[str] | None = None) -> Iterator[Get]:
+    """Serve the pages; what is yielded gets a path."""
+    with listening(settings, store, hosts=hosts) as port:
+        yield lambda path, method="GET", **headers: _request(port, method, path, headers)
 
 
 def _request(port: int, method: str, path: str, headers: dict[str, str]) -> Answer:
