@@ -51,6 +51,20 @@ def test_a_metric_that_is_not_there(read, write, name):
         read("bare", name)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Kl_", "kl_divergence or kl_ref"),
+        ("kl_divergense", "kl_divergence"),
+        ("clip fraction", "Clip Fraction"),
+    ],
+)
+def test_metrics_that_are_called_alike_are_named(read, write, name, meant):
+    write([record("alike", 1, step=1, metrics={"kl_divergence": 0.01, "Clip Fraction": 0.1})])
+    with pytest.raises(NotFound, match=rf"has no metric {name}; did you mean {meant}\?$"):
+        read("alike", name)
+
+
 def test_smoothing_is_that_of_tensorboard():
     assert series.smoothed([1.0, 2.0, 4.0], 0.0) == [1.0, 2.0, 4.0]
     assert series.smoothed([1.0, 2.0, 4.0], 0.5) == pytest.approx([1.0, 5 / 3, 3.0])

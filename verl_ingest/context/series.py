@@ -1,5 +1,6 @@
 """One metric of a run over its steps, and several smoothed alike."""
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from verl_ingest.errors import NotFound
 from verl_ingest.query.store import Key, Level, RunReader, Segment
 
 MOST_STEPS = 2_000
+ALIKE = 4
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,25 @@ def read(run: RunReader, name: str, *, catalogue: Catalogue, most: int = MOST_ST
     names = metric.names if metric is not None and metric.name == name else (name,)
     counts = run.keys(names)
     if not counts:
-        raise NotFound(f"Run '{run.run_id}' has no metric {name}.")
+        raise NotFound(f"Run '{run.run_id}' has no metric {name}{_alike(run, name, catalogue)}")
     key = _best(counts, names)
     steps = run.steps(size=most, newest_first=True)
     known = attempts.find(run, settled(run.records(steps[0])))
     segments = attempts.segments(known, len(known), steps[-1], steps[0]) or [Segment(steps[-1], steps[0])]
     levels = run.history(segments, [], [key]).levels[key]
     return Series(run.run_id, key, metric.unit if metric is not None else "", levels)
+
+
+def _alike(run: RunReader, name: str, catalogue: Catalogue) -> str:
+    """Name the metrics of the newest step that are called alike."""
+    newest = run.steps(size=1, newest_first=True)
+    here = {metric for step in newest for document in run.records(step) for metric in document.get("metrics", ())}
+    here |= {metric.name for metric in map(catalogue.find, here) if metric is not None and here & set(metric.names)}
+    wanted, lower = name.lower(), {metric.lower(): metric for metric in sorted(here)}
+    close = [lower[each] for each in lower if wanted in each] or [
+        lower[each] for each in difflib.get_close_matches(wanted, lower, n=ALIKE)
+    ]
+    return f"; did you mean {' or '.join(close[:ALIKE])}?" if close else "."
 
 
 def _best(counts: Mapping[Key, int], names: Sequence[str]) -> Key:
