@@ -1,0 +1,172 @@
+"""Grafana's transformations: what its panels do with the tables that Elasticsearch answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from verl_ingest.grafana import queries
+from verl_ingest.grafana.queries import Target
+
+Transformation = dict[str, Any]
+
+BEYOND = "beyond 3 sigma"
+WINDOW = 50  # steps
+
+
+def means(*names: str, where: str = queries.METRICS, ref: str = "A") -> tuple[Target, list[Transformation]]:
+    """Return the query for the mean of metrics of the catalogue by step, and what makes it a column each.
+
+    Where a run spells a metric in several ways, the best spelling counts, step by step.
+    """
+    target = queries.by_step(queries.averages(_fields(names)), where=where, ref=ref)
+    return target, [*_first_spellings(target, names), keep("step", *names, ref=ref)]
+
+
+def ranks_of(name: str) -> tuple[Target, list[Transformation]]:
+    """Return the query for a metric of the catalogue by step and rank, and what makes it a column a rank."""
+    rank = queries.terms("rank")
+    target = queries.by_step(
+        queries.averages(queries.fields_of(name)), rank, where=_of_ranks(queries.with_any(queries.fields_of(name)))
+    )
+    return target, [*_first_spellings(target, [name]), *matrix("rank", name)]
+
+
+def ranks_of_chosen(*, size: str = queries.ALL, worst: str = "") -> tuple[Target, list[Transformation]]:
+    """Return the query for the chosen metric by step and rank, and what makes it a column a rank.
+
+    With `worst`, asc or desc, only as many ranks as `size` says: those of the lowest or highest mean.
+    """
+    order = {"order": worst, "order_by": "1"} if worst else {}
+    rank = queries.terms("rank", size=size, **order)
+    where = _of_ranks(queries.WITH_CHOSEN)
+    return queries.by_step(queries.averages([queries.CHOSEN]), rank, where=where), matrix("rank", "Average")
+
+
+def beyond_three_sigma(name: str) -> tuple[list[Target], list[Transformation]]:
+    """Return the queries for a metric of the catalogue by step with its band of 3 sigma, and the steps beyond it.
+
+    The band is that of the WINDOW steps up to each step. The second query is the first once more: of its rows only
+    those beyond the band are kept.
+    """
+    where = f"{queries.METRICS} AND {queries.with_any(queries.fields_of(name))}"
+    targets = [queries.by_step(queries.averages(queries.fields_of(name)), where=where, ref=ref) for ref in "AB"]
+    return targets, [
+        *_first_spellings(targets[0], [name]),
+        _window("mean", name, "usual"),
+        _window("stdDev", name, "sigma"),
+        _calculated("3 sigma", _field("sigma"), "*", {"fixed": "3"}),
+        _calculated("upper", _field("usual"), "+", _field("3 sigma")),
+        _calculated("lower", _field("usual"), "-", _field("3 sigma")),
+        _calculated("distance", _field(name), "-", _field("usual")),
+        _calculated("distance in 3 sigma", _field("distance"), "/", _field("3 sigma")),
+        keep("step", name, "upper", "lower", ref="A"),
+        _rows_beyond("distance in 3 sigma", 1) | _only("B"),
+        keep("step", name, ref="B"),
+        renamed({name: BEYOND}, ref="B"),
+        joined(),
+    ]
+
+
+def slowest_ranks(names: Sequence[str]) -> tuple[list[Target], list[Transformation]]:
+    """Return the queries for how many times the median of the ranks the slowest takes, by step, a column a metric.
+
+    `names` are as printed.
+    """
+    targets: list[Target] = []
+    transformations: list[Transformation] = []
+    for ref, name in zip("ABCDEFGH", names, strict=False):
+        field = f"metrics.{name}"
+        where = f"{queries.METRICS} AND {queries.with_any([field])}"
+        targets.append(queries.by_step(queries.percentiles(field, 50, 100), where=where, ref=ref))
+        ratio = _calculated(name, _field(f"p100.0 {field}"), "/", _field(f"p50.0 {field}"))
+        transformations += [ratio | _only(ref), keep("step", name, ref=ref)]
+    return targets, [*transformations, joined()]
+
+
+def matrix(columns: str, value: str) -> list[Transformation]:
+    """Turn rows of (columns, step, value) into a row a step with a column for each value of `columns`, steps rising."""
+    step = f"step\\{columns}"
+    options = {"columnField": columns, "rowField": "step", "valueField": value, "emptyValue": "null"}
+    return [
+        {"id": "groupingToMatrix", "options": options},
+        {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": step}]}},
+        renamed({step: "step"}),
+    ]
+
+
+def joined() -> Transformation:
+    """Put tables by step beside each other."""
+    return {"id": "joinByField", "options": {"byField": "step", "mode": "outer"}}
+
+
+def keep(*names: str, ref: str) -> Transformation:
+    """Drop all other columns of the answer `ref`."""
+    return {"id": "filterFieldsByName", "options": {"include": {"names": list(names)}}} | _only(ref)
+
+
+def renamed(names: dict[str, str], *, ref: str | None = None) -> Transformation:
+    """Rename columns; with `ref` those of that answer."""
+    return {"id": "organize", "options": {"renameByName": names}} | (_only(ref) if ref else {})
+
+
+def renamed_like(pattern: str, name: str) -> Transformation:
+    """Rename columns by a regular expression."""
+    return {"id": "renameByRegex", "options": {"regex": pattern, "renamePattern": name}}
+
+
+def _fields(names: Sequence[str]) -> list[str]:
+    return [field for name in names for field in queries.fields_of(name)]
+
+
+def _of_ranks(condition: str) -> str:
+    return f"{queries.METRICS} AND {queries.OF_RANKS} AND {condition}"
+
+
+def _first_spellings(target: Target, names: Sequence[str]) -> list[Transformation]:
+    """Make a column of each metric: in each row the first spelling that has a number."""
+    averages = target["metrics"]
+    found = []
+    for name in names:
+        fields = queries.fields_of(name)
+        columns = [queries.column(averages, average) for average in averages if average["field"] in fields]
+        options = {
+            "mode": "reduceRow",
+            "reduce": {"include": columns, "reducer": "firstNotNull"},
+            "alias": name,
+            "timeSeries": False,
+        }
+        found.append({"id": "calculateField", "options": options})
+    return found
+
+
+def _window(reducer: str, field: str, name: str) -> Transformation:
+    window = {
+        "field": field,
+        "reducer": reducer,
+        "windowAlignment": "trailing",
+        "windowSizeMode": "fixed",
+        "windowSize": WINDOW,
+    }
+    options = {"mode": "windowFunctions", "window": window, "alias": name, "timeSeries": False}
+    return {"id": "calculateField", "options": options}
+
+
+def _calculated(name: str, left: dict[str, Any], operator: str, right: dict[str, Any]) -> Transformation:
+    binary = {"left": left, "operator": operator, "right": right}
+    options = {"mode": "binary", "binary": binary, "alias": name, "timeSeries": False}
+    return {"id": "calculateField", "options": options}
+
+
+def _field(name: str) -> dict[str, Any]:
+    return {"matcher": {"id": "byName", "options": name}}
+
+
+def _rows_beyond(field: str, size: float) -> Transformation:
+    filters = [
+        {"fieldName": field, "config": {"id": "greater", "options": {"value": size}}},
+        {"fieldName": field, "config": {"id": "lower", "options": {"value": -size}}},
+    ]
+    return {"id": "filterByValue", "options": {"type": "include", "match": "any", "filters": filters}}
+
+
+def _only(ref: str) -> dict[str, Any]:
+    return {"filter": {"id": "byRefId", "options": ref}}
