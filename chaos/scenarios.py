@@ -17,9 +17,9 @@ def kills(scene: Scene) -> None:
 def few_kills(scene: Scene) -> None:
     """Do the same within seconds: one kill of the server."""
     scene.start_agent()
-    for move in (scene.kill_agent, scene.kill_server, scene.start_agent, scene.server.start, scene.stop_agent):
-        scene.write(scene.scenario.lines // 5, meanwhile=move)
-    scene.start_agent()
+    moves = [scene.stop_agent, scene.start_agent, scene.kill_server, scene.kill_agent, scene.start_agent]
+    for move in (*moves, scene.server.start):
+        scene.write(scene.scenario.lines // 6, meanwhile=move)
 
 
 def _moves(scene: Scene, *, agent: int, server: int) -> Iterator[Callable[[], None]]:
