@@ -101,7 +101,7 @@ def _launches() -> dict[str, Any]:
         "enable": True,
         "iconColor": "blue",
         "datasource": queries.BY_TIME,
-        "query": "run_id:${run_id:lucene} AND event:(resume OR config) AND (rank:0 OR NOT _exists_:rank)",
+        "query": queries.LAUNCHES,
         "timeField": "@timestamp",
         "textField": "event",
         "tagsField": "stage",

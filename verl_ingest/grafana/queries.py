@@ -18,6 +18,11 @@ PROMETHEUS = {"type": "prometheus", "uid": "${prometheus}"}
 
 # All of a run since the launch that is chosen; the default is the newest.
 RUN = "run_id:${run_id:lucene} AND @timestamp:[${attempt} TO *]"
+# What says that a launch began: of one process, with a time of its own. The inner brackets are needed: Lucene reads
+# `a OR NOT b` as `a AND NOT b`.
+LAUNCHES = (
+    "run_id:${run_id:lucene} AND event:(resume OR config) AND (rank:0 OR (NOT _exists_:rank)) AND NOT time_source:read"
+)
 METRICS = f"{RUN} AND kind:metric"
 OF_RANKS = "(rank:${rank})"
 OF_STAGES = "(stage:${stage})"

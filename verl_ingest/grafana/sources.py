@@ -12,15 +12,16 @@ PROMETHEUS = "verl-prometheus"
 DataSource = dict[str, Any]
 
 
+def by_password(username: str, password: str) -> DataSource:
+    """Return the part of a data source by which Grafana logs in to Elasticsearch as a user."""
+    return {"basicAuth": True, "basicAuthUser": username, "secureJsonData": {"basicAuthPassword": password}}
+
+
 def data_sources(
-    elasticsearch_url: str, prometheus_url: str, service_url: str, *, authorization: str | None = None
+    elasticsearch_url: str, prometheus_url: str, service_url: str, login: DataSource | None = None
 ) -> list[DataSource]:
-    """Return the data sources as Grafana's API takes them; `authorization` is what goes to Elasticsearch as header."""
-    days = f"[{mappings.RECORDS_PREFIX}]YYYY.MM.DD"
-    header: dict[str, Any] = {}
-    if authorization:
-        header = {"secureJsonData": {"httpHeaderValue1": authorization}}
-    elastic = {"type": "elasticsearch", "access": "proxy", "url": elasticsearch_url, **header}
+    """Return the data sources as Grafana takes them; the addresses are those that Grafana itself reaches."""
+    elastic = {"type": "elasticsearch", "access": "proxy", "url": elasticsearch_url, **(login or {})}
     options = {
         "timeField": "@timestamp",
         "timeInterval": "10s",
@@ -30,13 +31,13 @@ def data_sources(
         "dataLinks": [
             {"field": "^step_key$", "url": points.by_step_key(service_url), "urlDisplayLabel": "Open the step"}
         ],
-    } | ({"httpHeaderName1": "Authorization"} if authorization else {})
+    }
     return [
         {
             **elastic,
             "name": "verl by time",
             "uid": BY_TIME,
-            "jsonData": {**options, "index": days, "interval": "Daily"},
+            "jsonData": {**options, "index": f"[{mappings.RECORDS_PREFIX}]YYYY.MM.DD", "interval": "Daily"},
         },
         {
             **elastic,

@@ -11,6 +11,8 @@ Variable = dict[str, Any]
 
 # What `All` stands for in a query: records that have no rank, or no stage, too.
 ANY = "* OR *:*"
+# An open beginning would make Elasticsearch refuse to count dates with nanoseconds by time.
+ALL_LAUNCHES = "0"
 
 
 def source(name: str, label: str, kind: str, uid: str) -> Variable:
@@ -34,10 +36,8 @@ def attempt() -> Variable:
 
     Records have no number of their attempt, but a launch that says so is an event with a time.
     """
-    launches = "run_id:${run_id:lucene} AND event:(resume OR config) AND NOT time_source:read"
-    one_process = f"{launches} AND (rank:0 OR NOT _exists_:rank)"
-    found = _terms("attempt", "Since launch", "@timestamp", query=one_process, order_by="key", order="desc")
-    return found | {"includeAll": True, "allValue": "*"}
+    found = _terms("attempt", "Since launch", "@timestamp", query=queries.LAUNCHES, order_by="key", order="desc")
+    return found | {"includeAll": True, "allValue": ALL_LAUNCHES}
 
 
 def rank() -> Variable:
