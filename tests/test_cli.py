@@ -127,8 +127,8 @@ def test_apply_refuses_to_replace_the_work_of_others(templated, elasticsearch_ur
             assert done.returncode == 1
             assert "index template verl-samples: differs (not written by verl-ingest)\n--- on the server" in done.stdout
             assert done.stderr == (
-                "error: Nothing was written, because the kit did not write what stands there as index template "
-                "verl-samples; keep your own settings in the component template verl@custom, "
+                "error: Nothing was written to Elasticsearch, because the kit did not write what stands there as "
+                "index template verl-samples; keep your own settings in verl@custom, "
                 "and let --overwrite replace the rest.\n"
             )
     finally:

@@ -1,4 +1,4 @@
-"""What is generated and committed: the agent's files and the server's templates by default settings, the reference."""
+"""What is generated and committed: what agent and servers get by default settings, the reference."""
 
 import difflib
 import json
@@ -9,6 +9,7 @@ from verl_ingest.catalog import reference
 from verl_ingest.edge import fluentbit
 from verl_ingest.errors import KitError
 from verl_ingest.index import apply
+from verl_ingest.kibana import objects
 from verl_ingest.normalise import lua_settings
 from verl_ingest.settings import Settings
 
@@ -23,7 +24,8 @@ def files() -> dict[str, str]:
         "deploy/fluent-bit/fluent-bit.yaml": fluentbit.render(defaults),
         "deploy/fluent-bit/settings.lua": lua_settings.render(defaults),
     }
-    return templates | agent | reference.pages()
+    assets_of_kibana = {"deploy/kibana/verl.ndjson": objects.ndjson(objects.objects(defaults))}
+    return templates | agent | assets_of_kibana | reference.pages()
 
 
 def diff(root: Path, files: dict[str, str]) -> str:

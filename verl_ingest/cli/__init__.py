@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # its tracebacks show the values of variables, passwords among them
 )
 # In the order of the flow, which is that of the help; add_typer would put a module's commands at its end.
-app.command("apply")(assets.apply_templates)
+app.command("apply")(assets.apply_assets)
 app.command("load")(load.load_files)
 app.command("summarize")(summarize.summarize_run)
 app.command("audit")(audit.audit_files)

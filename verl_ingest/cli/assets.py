@@ -1,47 +1,77 @@
 """Commands that keep templates and generated files in order: apply, render."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from verl_ingest import render as rendering
+from verl_ingest.changes import Row
 from verl_ingest.cli import reference
 from verl_ingest.edge import folder
-from verl_ingest.errors import KitError, StoreError
+from verl_ingest.errors import KitError
 from verl_ingest.index import apply as templates
 from verl_ingest.index import client
+from verl_ingest.install import kibana
+from verl_ingest.kibana import objects
+from verl_ingest.settings import Settings
 
 
-def apply_templates(
+def apply_assets(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, write nothing.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also replace templates that someone else wrote or changed.")
+        bool, typer.Option("--overwrite", help="Also replace what someone else wrote or changed under the kit's names.")
     ] = False,
 ) -> None:
-    """Prepare Elasticsearch for the logs; before any load.
+    """Prepare Elasticsearch for the logs, and Kibana for looking at them; before any load.
 
-    Writes the index templates, after showing what differs from those that are there; to be run again after each update
-    of the kit. Your own settings belong into the component template verl@custom, which is never touched.
+    Writes the index templates and, where kibana_url is set, a data view and saved searches, after showing what differs
+    from those that are there; to be run again after each update of the kit. Your own index settings belong into the
+    component template verl@custom, which is never touched.
     """
-    settings = context.obj
+    problems = []
+    for bring in (_elasticsearch, _kibana):
+        try:
+            bring(context.obj, dry_run, overwrite)
+        except KitError as error:  # a Kibana that is away keeps nobody from loading
+            problems.append(str(error))
+    if problems:
+        raise KitError(" ".join(problems))
+    if dry_run:
+        typer.echo("Dry run: nothing was written.")
+
+
+def _elasticsearch(settings: Settings, dry_run: bool, overwrite: bool) -> None:
     with client.explained(settings), client.connect(settings) as server:
         rows = templates.compare(server, templates.wanted(settings), overwrite=overwrite)
-        for row in rows:
-            typer.echo(f"{row.name}: {row.state}" + (f" ({row.why})" if row.why else ""))
-            if row.diff:
-                typer.echo(row.diff)
-        strange = [row.name for row in rows if row.state == "differs"]
-        if strange:
-            raise StoreError(
-                f"Nothing was written, because the kit did not write what stands there as {' and '.join(strange)}; "
-                "keep your own settings in the component template verl@custom, and let --overwrite replace the rest."
-            )
-        if dry_run:
-            typer.echo("Dry run: nothing was written.")
-        else:
+        if _may_write("Elasticsearch", rows, "keep your own settings in verl@custom", dry_run=dry_run):
             templates.write(server, rows)
+
+
+def _kibana(settings: Settings, dry_run: bool, overwrite: bool) -> None:
+    if settings.kibana_url is None:
+        return
+    with kibana.connect(settings) as server:
+        rows = kibana.compare(server, objects.objects(settings), overwrite=overwrite)
+        if _may_write("Kibana", rows, "save yours under another name", dry_run=dry_run):
+            kibana.write(server, rows)
+
+
+def _may_write(server: str, rows: Sequence[Row], advice: str, *, dry_run: bool) -> bool:
+    """Show how assets stand; raises KitError where one is a stranger's, with the advice on what to do with it."""
+    for row in rows:
+        typer.echo(f"{row.name}: {row.state}" + (f" ({row.why})" if row.why else ""))
+        if row.diff:
+            typer.echo(row.diff)
+    strange = [row.name for row in rows if row.state == "differs"]
+    if strange:
+        raise KitError(
+            f"Nothing was written to {server}, because the kit did not write what stands there as "
+            f"{' and '.join(strange)}; {advice}, and let --overwrite replace the rest."
+        )
+    return not dry_run
 
 
 def render_files(

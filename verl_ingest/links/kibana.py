@@ -1,4 +1,4 @@
-"""Kibana: Discover with the lines of one step."""
+"""Kibana: Discover with the lines of one step, and the way from there to its page."""
 
 from verl_ingest.links import rison
 
@@ -27,6 +27,11 @@ def discover(kibana_url: str, run_id: str, step: int, *, since: str, until: str,
         "sort": [["@timestamp", "asc"]],
     }
     return f"{kibana_url}/app/discover#/?_tab={rison.in_url(tab)}&_g={rison.in_url(pinned)}&_a={rison.in_url(own)}"
+
+
+def page_of_step_key(service_url: str) -> str:
+    """Return the template of a step's page for Kibana's links: it puts a step_key, escaped, where {{value}} stands."""
+    return f"{service_url}/drilldown?step_key={{{{value}}}}"
 
 
 def phrase(text: str) -> str:

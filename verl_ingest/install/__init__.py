@@ -1,0 +1,1 @@
+"""Bring Kibana's and Grafana's assets onto their servers: compare first, write what differs, over their HTTP APIs."""
