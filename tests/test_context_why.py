@@ -171,6 +171,20 @@ def test_too_few_steps_are_said(explain, write):
     assert body["sentences"] == ["5 steps are there; 10 are needed to know what is usual."]
 
 
+@pytest.mark.parametrize(
+    ("faults", "severity", "step_severity"),
+    [
+        ({"metrics": {"kl_divergence": 0.9}}, "warning", "abnormal"),
+        ({"metrics": {}, "nonfinite": ["kl_divergence"], "flags": ["nan:kl_divergence"]}, "critical", "critical"),
+    ],
+)
+def test_a_run_is_as_bad_as_the_step_it_is_in(explain, view_of, write, faults, severity, step_severity):
+    name = f"why-as-bad-{severity}"
+    write(replaced(run_of(name, 40), {"step": 40, "stage": "reward"}, **faults))
+    assert explain(name, now=START + 405_000).severity == severity
+    assert view_of(name, 40).severity == step_severity
+
+
 def test_a_run_that_recovered_is_normal_and_says_what_was(explain, write):
     write(replaced(run_of("why-recovered", 45), {"step": 25, "stage": "reward"}, metrics={"kl_divergence": 0.9}))
     body = explain("why-recovered", now=START + 455_000).entry()

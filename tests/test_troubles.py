@@ -28,6 +28,12 @@ def test_errors_are_told_apart(text, name):
     assert (found.name if found else None) == name
 
 
+def test_every_error_is_critical_but_a_tool_that_timed_out():
+    mild = {trouble.name for trouble in troubles.load().values() if trouble.says and not trouble.critical}
+    assert mild == {"tool_timeout"}
+    assert troubles.load()[troubles.ANY_ERROR].critical
+
+
 def test_warnings_are_known_in_any_case():
     assert troubles.warned_of("Zero gradients detected in actor update!").name == "zero_gradients"
     assert troubles.warned_of("UserWarning: use_reentrant should be passed") is None

@@ -8,19 +8,20 @@ from typing import Any
 
 from verl_ingest.catalog import CatalogueError, read
 
-KEYS = ("name", "short", "says", "warns", "consequence", "first_action")
+KEYS = ("name", "short", "critical", "says", "warns", "consequence", "first_action")
 ANY_ERROR = "failed"
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that goes wrong; `consequence` where something else usually went wrong before it."""
+    """Something that goes wrong; `critical` where the step is lost, `consequence` where it mostly follows another."""
 
     name: str
     short: str
     first_action: str
     says: tuple[re.Pattern[str], ...] = ()
     warns: tuple[str, ...] = ()
+    critical: bool = False
     consequence: bool = False
 
 

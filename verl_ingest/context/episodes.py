@@ -91,7 +91,7 @@ class Episode:
         It is one of the first ten steps: the first critical one that lasts, else the first critical, else the first.
         """
         early = [event for event in self.events if event.first <= self.first + ENDS_AFTER]
-        critical = [event for event in early if is_critical(event.finding, catalogue)]
+        critical = [event for event in early if may_ruin(event.finding, catalogue)]
         lasting = [event for event in critical if event.steps >= LASTS]
         return next(iter([*lasting, *critical, *early]))
 
@@ -181,7 +181,7 @@ def part(events: Sequence[Event]) -> list[Episode]:
     return [Episode(tuple(group)) for group in groups]
 
 
-def is_critical(finding: Finding, catalogue: Catalogue) -> bool:
+def may_ruin(finding: Finding, catalogue: Catalogue) -> bool:
     """Tell whether a finding may be what ruins a run: one of the golden six, or a trouble that is not harmless."""
     if finding.trouble is not None:
         return finding.trouble not in HARMLESS
@@ -217,7 +217,7 @@ def _event(candidate: Candidate, ask: Callable[[int], StepContext | None], catal
         if context is None:
             return None
         own = [finding for finding in context.findings if _speaks_of(finding, candidate.subjects, catalogue)]
-        own.sort(key=lambda finding: not is_critical(finding, catalogue))
+        own.sort(key=lambda finding: not may_ruin(finding, catalogue))
         if own:
             steps = candidate.at[place:]
             return Event(at, steps[-1], len(steps), own[0], tuple(own[1:]), context.body)

@@ -48,6 +48,13 @@ class Finding:
     trouble: str | None = None
 
 
+def is_critical(finding: Finding, catalogue: Catalogue) -> bool:
+    """Tell whether the step is lost with it: an error, a lost rank, NaN or infinity in what must be finite."""
+    if finding.trouble == NOT_FINITE:
+        return any(metric and metric.finite_required for metric in map(catalogue.find, finding.metrics))
+    return finding.trouble is not None and troubles.load()[finding.trouble].critical
+
+
 def of_errors(found: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Say the error to blame, and what followed from it."""
     if not found:

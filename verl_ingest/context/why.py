@@ -25,8 +25,9 @@ from verl_ingest.context import (
 from verl_ingest.context.attempts import Attempt
 from verl_ingest.context.checkpoints import Checkpoint
 from verl_ingest.context.dates import settled
-from verl_ingest.context.episodes import ENDS_AFTER, Episode, Event, is_critical
+from verl_ingest.context.episodes import ENDS_AFTER, Episode, Event, may_ruin
 from verl_ingest.context.exits import Exit
+from verl_ingest.context.findings import is_critical
 from verl_ingest.context.onset import Signs
 from verl_ingest.context.runs import Run
 from verl_ingest.context.step import StepContext
@@ -83,8 +84,8 @@ class Why:
         if self.exit.state in ("crashed", "stalled"):
             return CRITICAL
         if self.current is not None:
-            critical = any(is_critical(event.finding, self.catalogue) for event in self.current.events)
-            return CRITICAL if critical else ABNORMAL
+            found = (finding for event in self.current.events for finding in (event.finding, *event.others))
+            return CRITICAL if any(is_critical(finding, self.catalogue) for finding in found) else ABNORMAL
         return NORMAL if self.steps > baseline.ENOUGH else UNKNOWN
 
     @property
@@ -163,7 +164,7 @@ class Why:
     def _then(self) -> list[str]:
         """Say what came with and after the cause, the rest folded."""
         others = [event for event in self.current.events if event is not self.cause]
-        others.sort(key=lambda event: (not is_critical(event.finding, self.catalogue), -event.steps))
+        others.sort(key=lambda event: (not may_ruin(event.finding, self.catalogue), -event.steps))
         said = [self._brief(event) for event in sorted(others[:MOST_CONSEQUENCES], key=lambda event: event.first)]
         rest = len(others) - len(said)
         return [f"Also: {listed([*said, *([f'{rest} more'] if rest else [])])}."] if said else []

@@ -7,7 +7,7 @@ from typing import Any
 from verl_ingest.catalog import troubles
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import baseline, errors
-from verl_ingest.context.findings import Finding
+from verl_ingest.context.findings import Finding, is_critical
 from verl_ingest.context.words import first_line, pids, ranks
 from verl_ingest.serve.page.ranks import Place, whereabouts
 
@@ -41,9 +41,8 @@ class Action:
 
 
 def severity(body: Mapping[str, Any], findings: Sequence[Finding], catalogue: Catalogue) -> str:
-    """Return critical for errors, lost ranks and what must be finite and is not; abnormal for other findings."""
-    finite = (catalogue.find(entry["metric"]) for entry in body["nonfinite"])
-    if body["errors"] or body["missing_ranks"] or any(metric and metric.finite_required for metric in finite):
+    """Return the severity of a step with these findings; unknown where there are too few steps before it."""
+    if any(is_critical(finding, catalogue) for finding in findings):
         return CRITICAL
     if findings:
         return ABNORMAL
