@@ -59,6 +59,10 @@ format: setup ## Format the code and mend what the linter can
 golden: setup ## Rewrite the expected documents of tests/lines; read the diff before you commit it
 	$(IN_VENV)/python -m tests.golden
 
+.PHONY: pictures
+pictures: setup ## Take the pictures of docs/images again, with Chromium
+	$(IN_VENV)/python -m tests.screenshots
+
 .PHONY: bench
 bench: setup ## Measure loading, storage and queries
 	$(call say,Benchmarks)

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -25,6 +26,15 @@ def find(environment: Mapping[str, str]) -> str | None:
     return environment.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+@contextmanager
+def launched(binary: str) -> Iterator[Browser]:
+    """Run a browser while the block lasts; its sandbox does not work for root."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=binary, args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        yield browser
+        browser.close()
+
+
 # Not of the session: as long as Playwright runs, no test in this thread could start an event loop of its own.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
@@ -32,11 +42,8 @@ def chromium() -> Iterator[Browser]:
     binary = find(os.environ)
     if binary is None:
         pytest.skip(MISSING)
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=binary, args=arguments)
+    with launched(binary) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ def _facts(body: dict[str, Any], run: Run) -> tuple[str, ...]:
     return (
         f"step {body['step']:,}{of}",
         f"attempt {body['attempt']}" + (f" of {attempts}" if attempts > 1 else ""),
-        f"run {run.state}, last record {duration(run.age_s)} ago",
+        f"run: {run.state}, last record {duration(run.age_s)} ago",
     )
 
 
