@@ -268,7 +268,8 @@ def test_a_rebuild_makes_every_summary_again(write, summarise, monkeypatch):
     assert summarise("rebuilt", progress=done.append) == Changes(new=[1, 2, 3, 4, 5])
     assert done == [2, 2, 1]
     assert summarise("rebuilt") == Changes(kept=5)
-    assert summarise("rebuilt", low=4, rebuild=True) == Changes(again=[4, 5])
+    monkeypatch.setattr(summarising, "NEWEST", 2)
+    assert summarise("rebuilt", newest_only=True, rebuild=True) == Changes(again=[4, 5])
 
 
 def test_a_run_without_steps_has_no_summaries(write, summarise):
@@ -279,17 +280,19 @@ def test_a_run_without_steps_has_no_summaries(write, summarise):
 def test_keeping_up_looks_at_the_newest_steps_and_now_and_then_at_all(store, write, templated, monkeypatch):
     monkeypatch.setattr(summarising, "NEWEST", 2)
     monkeypatch.setattr(summarising, "LOOKS_PER_WHOLE", 3)
-    write(loss("kept-up", step, 0, float(step)) for step in range(1, 6))
+    write(loss("kept-up", step, 0, float(step), pid=1) for step in range(1, 6))
     waits = []
     looks = summarising.keep_up(
         store, templated, "kept-up", catalogue=CATALOGUE, wait=lambda: waits.append(templated.indices.refresh())
     )
     assert next(looks) == Changes(new=[1, 2, 3, 4, 5])
-    write([loss("kept-up", 1, 1, 9.0), loss("kept-up", 5, 1, 9.0), loss("kept-up", 6, 0, 6.0)])
+    write([loss("kept-up", 1, 1, 9.0), loss("kept-up", 5, 1, 9.0), loss("kept-up", 6, 0, 6.0, pid=1)])
     assert next(looks) == Changes(new=[6], again=[5])
     assert next(looks) == Changes(kept=2)
     assert next(looks) == Changes(again=[1], kept=5)
-    assert len(waits) == 3
+    write(loss("kept-up", step, 0, 0.0, at=1_000 + step, pid=2) for step in (3, 4))
+    assert next(looks) == Changes(new=[3, 4], kept=4)  # resumed below the newest steps
+    assert len(waits) == 4
     remove_summaries(templated, "kept-up")
 
 

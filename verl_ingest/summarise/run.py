@@ -58,9 +58,7 @@ def keep_up(
     for look in count(1):
         wait()
         with store.open(run_id) as run:
-            newest = run.steps(size=NEWEST, newest_first=True)
-            low = newest[-1] if newest and look % LOOKS_PER_WHOLE else 0
-            changes = bring_up_to_date(run, client, catalogue=catalogue, low=low)
+            changes = bring_up_to_date(run, client, catalogue=catalogue, newest_only=look % LOOKS_PER_WHOLE > 0)
         yield changes
 
 
@@ -69,15 +67,17 @@ def bring_up_to_date(
     client: Elasticsearch,
     *,
     catalogue: Catalogue,
-    low: int = 0,
+    newest_only: bool = False,
     rebuild: bool = False,
     progress: Callable[[int], object] = lambda steps: None,
 ) -> Changes:
-    """Bring the summaries of the steps from `low` on up to date; `progress` is told the steps as they are done.
+    """Bring the summaries of a run up to date; `progress` is told the steps as they are done.
 
-    With `rebuild` also those that are fresh are made again. Raises StoreError where the server refuses one.
+    `newest_only` leaves out the steps before the last ones of the newest attempt; with `rebuild` summaries that are
+    fresh are made again too. Raises StoreError where the server refuses one.
     """
     changes, known = Changes(), _attempts(run)
+    low = max(known[-1].last_step - NEWEST + 1, 0) if known and newest_only else 0
     while known and (steps := run.steps(low=low, size=STEPS, newest_first=False)):
         end = steps[-1] if len(steps) == STEPS else LAST_STEP
         stored = {(found.attempt, found.step): found for found in run.summaries([Segment(low, end)])}
