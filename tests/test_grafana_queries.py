@@ -141,9 +141,9 @@ def test_a_missing_rank_shows_in_the_count_and_in_when_it_was_last_seen(table_of
 def test_the_system_layer_shows_the_bottleneck(elasticsearch, demo):
     frames = ask(elasticsearch, panel_of(SYSTEM, "CPU and GPU against throughput"), WHOLE, run_id=demo)
     by_name = {frame["name"]: frame for frame in frames}
-    assert set(by_name) == {"cpu_load", "gpu_utilization", "rollout_throughput"}
-    assert min(column(by_name["gpu_utilization"], "Value")) < 35
-    assert min(column(by_name["rollout_throughput"], "Value")) < 2_000
+    assert set(by_name) == {"system/cpu_load_avg", "gpu/utilization_pct", "throughput_tokens_per_sec"}
+    assert min(column(by_name["gpu/utilization_pct"], "Value")) < 35
+    assert min(column(by_name["throughput_tokens_per_sec"], "Value")) < 2_000
     hosts = ask(elasticsearch, panel_of(SYSTEM, "Disk wait by host"), WHOLE, run_id=demo)
     assert {frame["name"] for frame in hosts} == {"train-node-01", "train-node-02"}
     ranks = ask(elasticsearch, panel_of(SYSTEM, "GPU memory by rank"), WHOLE, run_id=demo, rank=["4"])

@@ -4,7 +4,7 @@ import difflib
 import json
 from pathlib import Path
 
-from verl_ingest import assets
+from verl_ingest import assets, grafana
 from verl_ingest.catalog import reference
 from verl_ingest.edge import fluentbit
 from verl_ingest.errors import KitError
@@ -25,7 +25,7 @@ def files() -> dict[str, str]:
         "deploy/fluent-bit/settings.lua": lua_settings.render(defaults),
     }
     assets_of_kibana = {"deploy/kibana/verl.ndjson": objects.ndjson(objects.objects(defaults))}
-    return templates | agent | assets_of_kibana | reference.pages()
+    return templates | agent | assets_of_kibana | grafana.files() | reference.pages()
 
 
 def diff(root: Path, files: dict[str, str]) -> str:

@@ -18,7 +18,8 @@ def means(*names: str, where: str = queries.METRICS, ref: str = "A") -> tuple[Ta
     Where a run spells a metric in several ways, the best spelling counts, step by step.
     """
     target = queries.by_step(queries.averages(_fields(names)), where=where, ref=ref)
-    return target, [*_first_spellings(target, names), keep("step", *names, ref=ref)]
+    columns = [_first_spelling(target, name, name) for name in names]
+    return target, [*columns, keep("step", *names, ref=ref)]
 
 
 def ranks_of(name: str) -> tuple[Target, list[Transformation]]:
@@ -27,7 +28,7 @@ def ranks_of(name: str) -> tuple[Target, list[Transformation]]:
     target = queries.by_step(
         queries.averages(queries.fields_of(name)), rank, where=_of_ranks(queries.with_any(queries.fields_of(name)))
     )
-    return target, [*_first_spellings(target, [name]), *matrix("rank", name)]
+    return target, [_first_spelling(target, name, name), *_rank_columns(name)]
 
 
 def ranks_of_chosen(*, size: str = queries.ALL, worst: str = "") -> tuple[Target, list[Transformation]]:
@@ -38,7 +39,7 @@ def ranks_of_chosen(*, size: str = queries.ALL, worst: str = "") -> tuple[Target
     order = {"order": worst, "order_by": "1"} if worst else {}
     rank = queries.terms("rank", size=size, **order)
     where = _of_ranks(queries.WITH_CHOSEN)
-    return queries.by_step(queries.averages([queries.CHOSEN]), rank, where=where), matrix("rank", "Average")
+    return queries.by_step(queries.averages([queries.CHOSEN]), rank, where=where), _rank_columns("Average")
 
 
 def beyond_three_sigma(name: str) -> tuple[list[Target], list[Transformation]]:
@@ -47,21 +48,18 @@ def beyond_three_sigma(name: str) -> tuple[list[Target], list[Transformation]]:
     The band is that of the WINDOW steps up to each step. The second query is the first once more: of its rows only
     those beyond the band are kept.
     """
-    where = f"{queries.METRICS} AND {queries.with_any(queries.fields_of(name))}"
-    targets = [queries.by_step(queries.averages(queries.fields_of(name)), where=where, ref=ref) for ref in "AB"]
+    fields = queries.fields_of(name)
+    where = f"{queries.METRICS} AND {queries.with_any(fields)}"
+    targets = [queries.by_step(queries.averages(fields), where=where, ref=ref) for ref in "AB"]
     return targets, [
-        *_first_spellings(targets[0], [name]),
-        _window("mean", name, "usual"),
-        _window("stdDev", name, "sigma"),
-        _calculated("3 sigma", _field("sigma"), "*", {"fixed": "3"}),
-        _calculated("upper", _field("usual"), "+", _field("3 sigma")),
-        _calculated("lower", _field("usual"), "-", _field("3 sigma")),
-        _calculated("distance", _field(name), "-", _field("usual")),
-        _calculated("distance in 3 sigma", _field("distance"), "/", _field("3 sigma")),
+        _first_spelling(targets[0], name, name),
+        *_sigma(name, ref="A"),
         keep("step", name, "upper", "lower", ref="A"),
+        # Another name from the start: 11.6 would number two that were once called alike.
+        _first_spelling(targets[1], name, BEYOND),
+        *_sigma(BEYOND, ref="B"),
         _rows_beyond("distance in 3 sigma", 1) | _only("B"),
-        keep("step", name, ref="B"),
-        renamed({name: BEYOND}, ref="B"),
+        keep("step", BEYOND, ref="B"),
         joined(),
     ]
 
@@ -93,6 +91,11 @@ def matrix(columns: str, value: str) -> list[Transformation]:
     ]
 
 
+def _rank_columns(value: str) -> list[Transformation]:
+    """Make a column a rank. Heat maps take columns with bare numbers as names for the bounds of buckets over time."""
+    return [*matrix("rank", value), renamed_like(r"^(\d+)$", "rank $1")]
+
+
 def joined() -> Transformation:
     """Put tables by step beside each other."""
     return {"id": "joinByField", "options": {"byField": "step", "mode": "outer"}}
@@ -121,21 +124,27 @@ def _of_ranks(condition: str) -> str:
     return f"{queries.METRICS} AND {queries.OF_RANKS} AND {condition}"
 
 
-def _first_spellings(target: Target, names: Sequence[str]) -> list[Transformation]:
-    """Make a column of each metric: in each row the first spelling that has a number."""
-    averages = target["metrics"]
-    found = []
-    for name in names:
-        fields = queries.fields_of(name)
-        columns = [queries.column(averages, average) for average in averages if average["field"] in fields]
-        options = {
-            "mode": "reduceRow",
-            "reduce": {"include": columns, "reducer": "firstNotNull"},
-            "alias": name,
-            "timeSeries": False,
-        }
-        found.append({"id": "calculateField", "options": options})
-    return found
+def _first_spelling(target: Target, name: str, column: str) -> Transformation:
+    """Make a column of a metric: in each row the first spelling that has a number."""
+    averages, fields = target["metrics"], queries.fields_of(name)
+    spellings = [queries.column(averages, average) for average in averages if average["field"] in fields]
+    reduce = {"include": spellings, "reducer": "firstNotNull"}
+    options = {"mode": "reduceRow", "reduce": reduce, "alias": column, "timeSeries": False}
+    return {"id": "calculateField", "options": options} | _only(target["refId"])
+
+
+def _sigma(name: str, *, ref: str) -> list[Transformation]:
+    """Make the columns upper and lower, and how far each value is from the usual one, in 3 sigma."""
+    columns = [
+        _window("mean", name, "usual"),
+        _window("stdDev", name, "sigma"),
+        _calculated("3 sigma", _field("sigma"), "*", {"fixed": "3"}),
+        _calculated("upper", _field("usual"), "+", _field("3 sigma")),
+        _calculated("lower", _field("usual"), "-", _field("3 sigma")),
+        _calculated("distance", _field(name), "-", _field("usual")),
+        _calculated("distance in 3 sigma", _field("distance"), "/", _field("3 sigma")),
+    ]
+    return [column | _only(ref) for column in columns]
 
 
 def _window(reducer: str, field: str, name: str) -> Transformation:

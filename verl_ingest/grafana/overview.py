@@ -92,7 +92,6 @@ def _stage_times() -> Panel:
         "What a step's time goes into, as verl's trainer measures it (timing_s/...).",
         frames.means(*STAGE_TIMES, *UPDATE_TIMES),
         unit="s",
-        overrides=[panels.hidden_when_empty()],
     )
 
 
@@ -102,16 +101,14 @@ def _latencies() -> Panel:
         "What ranks measure themselves: one rollout, one forward pass, one all-reduce; means over the ranks.",
         frames.means(*STAGE_LATENCIES),
         unit="ms",
-        overrides=[panels.hidden_when_empty()],
     )
 
 
 def cpu_against_throughput() -> Panel:
     """Return the chart of CPU, GPU and throughput by time: the system layer need not know the step."""
+    cpu, gpu, throughput = map(queries.printed, ("cpu_load", "gpu_utilization", "rollout_throughput"))
     series = [
-        queries.mean_by_time("cpu_load", alias="cpu_load", ref="A"),
-        queries.mean_by_time("gpu_utilization", alias="gpu_utilization", ref="B"),
-        queries.mean_by_time("rollout_throughput", alias="rollout_throughput", ref="C"),
+        queries.mean_by_time(name, alias=name, ref=ref) for name, ref in zip((cpu, gpu, throughput), "ABC", strict=True)
     ]
     return panels.timeline(
         "CPU and GPU against throughput",
@@ -119,8 +116,8 @@ def cpu_against_throughput() -> Panel:
         "right. Throughput down while the CPU is busy and the GPU idle: data loading.",
         series,
         overrides=[
-            panels.override("gpu_utilization", {"unit": panels.UNITS["%"]}),
-            panels.right_axis("rollout_throughput", "tokens/s"),
+            panels.override(gpu, {"unit": panels.UNITS["%"]}),
+            panels.right_axis(throughput, "tokens/s"),
         ],
     )
 

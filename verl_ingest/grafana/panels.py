@@ -40,7 +40,16 @@ def trend(
     if limits:
         defaults["custom"]["thresholdsStyle"] = {"mode": "line"}
         defaults["thresholds"] = _thresholds(**limits)
-    panel = _panel("trend", title, description, query, unit=unit, link=link, overrides=overrides, defaults=defaults)
+    panel = _panel(
+        "trend",
+        title,
+        description,
+        query,
+        unit=unit,
+        link=link,
+        overrides=[*overrides, _HIDDEN_WHEN_EMPTY],
+        defaults=defaults,
+    )
     return panel | {"options": {"xField": "step", **_LEGEND, "tooltip": {"mode": "multi", "sort": "none"}}}
 
 
@@ -138,12 +147,6 @@ def band(upper: str, lower: str) -> list[Override]:
     return [override(upper, quiet | hidden | filled), override(lower, quiet | hidden)]
 
 
-def hidden_when_empty() -> Override:
-    """Leave out columns without a number: what this run does not log."""
-    hidden = {"custom.hideFrom": {"legend": True, "tooltip": True, "viz": True}}
-    return override({"reducer": "allIsNull", "op": "eq", "value": 1}, hidden, matcher="byValue")
-
-
 def right_axis(column: str, unit: str) -> Override:
     """Draw a column against the axis on the right."""
     return override(column, {"custom.axisPlacement": "right", "unit": UNITS[unit]})
@@ -202,3 +205,9 @@ def _thresholds(low: float | None = None, high: float | None = None) -> dict[str
 
 
 _LEGEND = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": ["lastNotNull"]}}
+# Columns without a number: what this run does not log.
+_HIDDEN_WHEN_EMPTY = override(
+    {"reducer": "allIsNull", "op": "eq", "value": 1},
+    {"custom.hideFrom": {"legend": True, "tooltip": True, "viz": True}},
+    matcher="byValue",
+)

@@ -37,4 +37,5 @@ def _json(body: dict[str, Any]) -> str:
 
 def _yaml(content: dict[str, Any]) -> str:
     """Write YAML in which Grafana's own variables are kept from being taken for those of the environment."""
-    return HEAD + yaml.safe_dump(content, sort_keys=False, width=120).replace("${__", "$${__")
+    apart = json.loads(json.dumps(content))  # YAML would write parts that are shared as anchors
+    return HEAD + yaml.safe_dump(apart, sort_keys=False, width=120).replace("${__", "$${__")

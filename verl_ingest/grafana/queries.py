@@ -39,6 +39,11 @@ def fields_of(name: str) -> list[str]:
     return [f"metrics.{spelling}" for spelling in metrics.load().names_of(name)]
 
 
+def printed(name: str) -> str:
+    """Return how logs spell a metric of the catalogue, in the best way; the first of its names is the kit's own."""
+    return metrics.load().names_of(name)[1]
+
+
 def with_any(fields: Sequence[str]) -> str:
     """Return the condition that a record has one of these fields."""
     return f"({' OR '.join(f'_exists_:{_escaped(field)}' for field in fields)})"
@@ -96,8 +101,8 @@ def by_time(
 
 
 def mean_by_time(name: str, *split: Aggregation, alias: str, where: str = "*", ref: str = "A") -> Target:
-    """Return a query for the mean of a metric of the catalogue over time, as its best spelling in logs has it."""
-    field = fields_of(name)[1]  # the first is the catalogue's own name for it
+    """Return a query for the mean of a metric over time; `name` is as printed."""
+    field = f"metrics.{name}"
     condition = f"{METRICS} AND {with_any([field])} AND {where}"
     return by_time(averages([field]), *split, where=condition, alias=alias, ref=ref)
 

@@ -52,6 +52,7 @@ def _gpu_of_hosts() -> Panel:
 
 
 def _of_ranks(name: str, title: str, description: str, *, unit: str, limits: dict[str, float] | None = None) -> Panel:
+    name = queries.printed(name)
     target = queries.mean_by_time(name, queries.terms("rank"), alias="{{term rank}}", where=queries.OF_RANKS)
     link = (*_RANK, points.metric(name))
     return panels.timeline(title, description, [target], unit=unit, link=link, limits=limits)
@@ -59,6 +60,7 @@ def _of_ranks(name: str, title: str, description: str, *, unit: str, limits: dic
 
 def _of_hosts(name: str, title: str, *, unit: str = "") -> Panel:
     description = "The mean of each host: compare a bad host with the others."
+    name = queries.printed(name)
     target = queries.mean_by_time(name, queries.terms("host.name"), alias="{{term host.name}}")
     link = (points.TIME, points.metric(name))
     return panels.timeline(f"{title} by host", description, [target], unit=unit, link=link)

@@ -4,6 +4,8 @@
 its text is written for people (1.25 K).
 """
 
+from urllib.parse import quote
+
 SERVICE = "service"  # the variable of a dashboard that has the address of the kit's service
 
 STEP = "step=${__data.fields.step.numeric}"
@@ -24,8 +26,8 @@ def drilldown(*parts: str) -> str:
 
 
 def metric(name: str) -> str:
-    """Return the part of a link that names a metric of the catalogue."""
-    return f"metric={name}"
+    """Return the part of a link that names a metric, as the catalogue or a log has it."""
+    return f"metric={quote(name, safe='')}"
 
 
 def by_step_key(service_url: str) -> str:
