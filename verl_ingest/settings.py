@@ -35,7 +35,7 @@ from verl_ingest.errors import SettingsError
 FILE = Path("settings.yml")
 ENV_PREFIX = "VERL_INGEST_"
 ENV_NESTED = "__"
-SECRETS = {"elasticsearch_password", "elasticsearch_api_key", "password"}
+SECRETS = {"elasticsearch_password", "elasticsearch_api_key", "password", "token"}
 
 # Words other tools use in the names of such settings: es_hosts is meant as elasticsearch_url.
 _USUAL_WORDS = {"es": "elasticsearch", "host": "url", "hosts": "url", "uri": "url", "user": "username"}
@@ -142,6 +142,17 @@ class Service(BaseModel):
     )
 
 
+class Grafana(BaseModel):
+    """What `apply` installs in Grafana with, and what Grafana's data sources ask."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    token: SecretStr | None = None
+    elasticsearch_url: Url | None = None
+    elasticsearch_api_key: SecretStr | None = None
+    prometheus_url: Url | None = None
+
+
 class Samples(BaseModel):
     """What is kept of rollout dumps."""
 
@@ -215,6 +226,7 @@ class Settings(BaseSettings):
     service: Service = Service()
     kibana_url: Url | None = None
     grafana_url: Url | None = None
+    grafana: Grafana = Grafana()
 
     @model_validator(mode="after")
     def _one_way_to_log_in(self) -> "Settings":
@@ -251,6 +263,7 @@ _NESTED: dict[str, type[BaseModel]] = {
     "drop": DropRule,
     "agent": Agent,
     "service": Service,
+    "grafana": Grafana,
 }
 
 

@@ -13,7 +13,7 @@ from verl_ingest.edge import folder
 from verl_ingest.errors import KitError
 from verl_ingest.index import apply as templates
 from verl_ingest.index import client
-from verl_ingest.install import kibana
+from verl_ingest.install import grafana, kibana
 from verl_ingest.kibana import objects
 from verl_ingest.settings import Settings
 
@@ -25,14 +25,15 @@ def apply_assets(
         bool, typer.Option("--overwrite", help="Also replace what someone else wrote or changed under the kit's names.")
     ] = False,
 ) -> None:
-    """Prepare Elasticsearch for the logs, and Kibana for looking at them; before any load.
+    """Prepare Elasticsearch for the logs, Kibana and Grafana for looking at them; before any load.
 
-    Writes the index templates and, where kibana_url is set, a data view and saved searches, after showing what differs
-    from those that are there; to be run again after each update of the kit. Your own index settings belong into the
-    component template verl@custom, which is never touched.
+    Writes the index templates; where kibana_url is set, Kibana's data view and saved searches; where grafana_url and
+    grafana.token are set, Grafana's data sources and dashboards. What differs from what is there is shown first. To be
+    run again after each update of the kit. Your own index settings belong into the component template verl@custom,
+    which is never touched.
     """
     problems = []
-    for bring in (_elasticsearch, _kibana):
+    for bring in (_elasticsearch, _kibana, _grafana):
         try:
             bring(context.obj, dry_run, overwrite)
         except KitError as error:  # a Kibana that is away keeps nobody from loading
@@ -57,6 +58,18 @@ def _kibana(settings: Settings, dry_run: bool, overwrite: bool) -> None:
         rows = kibana.compare(server, objects.objects(settings), overwrite=overwrite)
         if _may_write("Kibana", rows, "save yours under another name", dry_run=dry_run):
             kibana.write(server, rows)
+
+
+def _grafana(settings: Settings, dry_run: bool, overwrite: bool) -> None:
+    if settings.grafana_url is None:
+        return
+    if settings.grafana.token is None:
+        typer.echo("Grafana: left as it is, since VERL_INGEST_GRAFANA__TOKEN is not set.")
+        return
+    with grafana.connect(settings) as server:
+        rows = grafana.compare(server, settings, overwrite=overwrite)
+        if _may_write("Grafana", rows, "save yours under another name", dry_run=dry_run):
+            grafana.write(server, rows)
 
 
 def _may_write(server: str, rows: Sequence[Row], advice: str, *, dry_run: bool) -> bool:
