@@ -157,6 +157,17 @@ def test_a_stale_file_and_a_missing_one_are_shown_and_written_again(tmp_path: Pa
     assert render.diff(tmp_path, files) == ""
 
 
+def test_the_dashboards_are_rendered_for_the_settings(tmp_path: Path):
+    done = run("render", "--dashboards", "built", folder=tmp_path, VERL_INGEST_SERVICE_URL="https://kit.example")
+    assert done.returncode == 0
+    assert "built/kibana/verl.ndjson: written\n" in done.stdout
+    assert "https://kit.example/drilldown?step_key={{value}}" in (tmp_path / "built/kibana/verl.ndjson").read_text()
+    assert '"https://kit.example"' in (tmp_path / "built/grafana/dashboards/verl-run.json").read_text()
+    assert (tmp_path / "built/grafana/provisioning/datasources/verl.yaml").exists()
+    again = run("render", "--dashboards", "built", "--out", "x", folder=tmp_path)
+    assert again.stderr == "error: --out and --dashboards write different things; give one of them.\n"
+
+
 def test_a_changed_entry_of_the_catalogue_makes_the_check_fail(tmp_path: Path):
     checkout = Path(verl_ingest.__file__).parents[1]
     for name in ("verl_ingest", "deploy", "docs", "templates"):

@@ -212,3 +212,10 @@ def test_the_searches_find_what_is_planted_in_the_demo(demo_with_console, find):
     assert {found["log.level"] for found in warnings} <= {"warning", "error"}
     nonfinite = find("verl-nonfinite", demo_with_console)
     assert {(found["step"], found["rank"], *found["nonfinite"]) for found in nonfinite} == {(137, 5, "reward_mean")}
+
+
+@searches
+def test_the_page_on_kibana_names_every_search_with_its_query(search: Search):
+    page = (render.root() / "docs/kibana.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{search.id}` | {search.title}"))
+    assert f"`{search.query}`" in row

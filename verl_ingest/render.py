@@ -24,8 +24,13 @@ def files() -> dict[str, str]:
         "deploy/fluent-bit/fluent-bit.yaml": fluentbit.render(defaults),
         "deploy/fluent-bit/settings.lua": lua_settings.render(defaults),
     }
-    assets_of_kibana = {"deploy/kibana/verl.ndjson": objects.ndjson(objects.objects(defaults))}
-    return templates | agent | assets_of_kibana | grafana.files() | reference.pages()
+    return templates | agent | dashboards(defaults) | reference.pages()
+
+
+def dashboards(settings: Settings) -> dict[str, str]:
+    """Return what Kibana imports and Grafana reads for these settings: path relative to the repository -> text."""
+    imported = {"deploy/kibana/verl.ndjson": objects.ndjson(objects.objects(settings))}
+    return imported | grafana.files(settings.service_url or grafana.SERVICE)
 
 
 def diff(root: Path, files: dict[str, str]) -> str:

@@ -95,18 +95,32 @@ def render_files(
             "--out", metavar="FOLDER", help="Write the agent's folder for these settings: start Fluent Bit there."
         ),
     ] = None,
+    dashboards: Annotated[
+        Path | None,
+        typer.Option("--dashboards", metavar="FOLDER", help="Write what Kibana imports and Grafana reads from files."),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; show what is stale and exit with 1.")] = False,
 ) -> None:
-    """Render the agent's folder; without --out rewrite the generated files of a checkout.
+    """Render the agent's folder or the dashboards; without a FOLDER rewrite the generated files of a checkout.
 
     The agent's folder holds fluent-bit.yaml and the Lua files, for `fluent-bit -c FOLDER/fluent-bit.yaml`. The
-    generated files of a checkout are the default rendering of it, the server's templates and docs/reference/.
+    dashboards are for those who don't let `apply` install them: kibana/verl.ndjson, grafana/provisioning and
+    grafana/dashboards. The generated files of a checkout are the default rendering of all that, the server's templates
+    and docs/reference/.
     """
-    root, files = (out, folder.files(context.obj)) if out else (rendering.root(), rendering.files() | commands(context))
+    if out and dashboards:
+        raise KitError("--out and --dashboards write different things; give one of them.")
+    if out:
+        root, files = out, folder.files(context.obj)
+    elif dashboards:
+        own = rendering.dashboards(context.obj)
+        root, files = dashboards, {name.removeprefix("deploy/"): text for name, text in own.items()}
+    else:
+        root, files = rendering.root(), rendering.files() | commands(context)
     if not check:
         written = rendering.write(root, files)
         for name in written:
-            typer.echo(f"{root / name if out else name}: written")
+            typer.echo(f"{root / name if out or dashboards else name}: written")
         typer.echo(f"{len(files) - len(written)} of {len(files)} files were fresh already.")
         if out:
             typer.echo(f"To start the agent: fluent-bit -c {root / 'fluent-bit.yaml'}")

@@ -32,6 +32,6 @@ def dashboards(service_url: str = SERVICE) -> list[Dashboard]:
     ]
 
 
-def files() -> dict[str, str]:
+def files(service_url: str = SERVICE) -> dict[str, str]:
     """Return what a Grafana server is given as files: path relative to the repository -> text."""
-    return provisioning.files(dashboards(), folder())
+    return provisioning.files(dashboards(service_url), folder())
