@@ -3,8 +3,11 @@
 import copy
 from base64 import b64encode
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
+import urllib3
+from urllib3.exceptions import SSLError
 
 from tests.stand_ins.kibana import EXPORT, IMPORT, Kibana
 from tests.stand_ins.recording import Answer
@@ -291,6 +294,15 @@ def test_https_where_http_is_spoken(kibana: Kibana):
     https = copy.copy(kibana)
     https.url = kibana.url.replace("http:", "https:")
     assert "does not speak TLS; write http:// in kibana_url." in failure(https)
+
+
+def test_a_certificate_that_is_not_trusted(kibana: Kibana, monkeypatch: pytest.MonkeyPatch):
+    text = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1006)"
+    monkeypatch.setattr(urllib3.PoolManager, "request", Mock(side_effect=SSLError(text)))
+    assert failure(kibana) == (
+        "The certificate of Kibana at http://kibana is not trusted (self-signed certificate); "
+        "set elasticsearch_ca_certs to the PEM file of the authority that signed it."
+    )
 
 
 def test_a_file_of_certificates_that_is_none(kibana: Kibana, tmp_path):
