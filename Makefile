@@ -63,6 +63,10 @@ golden: setup ## Rewrite the expected documents of tests/lines; read the diff be
 pictures: setup ## Take the pictures of docs/images again, with Chromium
 	$(IN_VENV)/python -m tests.screenshots
 
+.PHONY: grafana
+grafana: setup ## Ask Grafana's own code where the dashboards' links lead; needs npm, fetches 380 MB once
+	$(IN_VENV)/python -m tests.grafana_links
+
 .PHONY: bench
 bench: setup ## Measure loading, storage and queries
 	$(call say,Benchmarks)

@@ -109,10 +109,10 @@ def test_kql_phrase():
 def test_grafana_urls():
     assert step.for_step(ALL, HOSTILE, 137, SPAN, rank=3)["grafana"] == (
         "https://g.example/g/d/verl-run?from=1764545400123&to=1764549012000"
-        "&var-run_id=r%2717%20%23a%21b%2F%E4%B8%AD&var-step=137&var-rank=3"
+        "&var-run_id=r%2717%20%23a%21b%2F%E4%B8%AD&var-step=137&var-attempt=%24__all&var-rank=3"
     )
     assert step.for_step(ALL, "a", 1, None)["grafana"] == (
-        "https://g.example/g/d/verl-run?from=now-30d&to=now&var-run_id=a&var-step=1"
+        "https://g.example/g/d/verl-run?from=now-30d&to=now&var-run_id=a&var-step=1&var-attempt=%24__all"
     )
     explore = urlsplit(step.address(ALL, "explore", 'a "b"', 137, SPAN, rank=3))
     assert explore.path == "/g/explore"

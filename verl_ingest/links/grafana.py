@@ -13,7 +13,9 @@ MOST_LINES = 500
 
 def dashboard(grafana_url: str, run_id: str, step: int, *, since: str, until: str, rank: int | None = None) -> str:
     """Return the URL of the run's dashboard; `since` and `until` are ms since 1970 as text, or such as now-30d."""
-    variables = {"var-run_id": run_id, "var-step": step} | ({} if rank is None else {"var-rank": rank})
+    # All launches: the step may be of an earlier one than the newest, which the dashboard shows by itself.
+    variables = {"var-run_id": run_id, "var-step": step, "var-attempt": "$__all"}
+    variables |= {} if rank is None else {"var-rank": rank}
     return f"{grafana_url}/d/{DASHBOARD}?{_query({'from': since, 'to': until, **variables})}"
 
 
