@@ -24,7 +24,7 @@ def files() -> dict[str, str]:
         "deploy/fluent-bit/fluent-bit.yaml": fluentbit.render(defaults),
         "deploy/fluent-bit/settings.lua": lua_settings.render(defaults),
     }
-    return templates | agent | dashboards(defaults) | reference.pages()
+    return templates | agent | dashboards(defaults) | reference.pages() | grafana.pages()
 
 
 def dashboards(settings: Settings) -> dict[str, str]:

@@ -32,21 +32,21 @@ def fields_page() -> str:
     """Return the page with every field of a document and every flag."""
     catalogue = fields.load()
     tables = {
-        title: _table(
+        title: table(
             ("Field", "Type", "Meaning", "Filled from", "Example"),
             (_field_row(field) for field in catalogue.fields if field.index == index),
         )
         for index, title in CARRIERS.items()
     }
-    flags = _table(("Flag", "Meaning"), ((_code(flag), meaning) for flag, meaning in catalogue.flags.items()))
-    rules = _table(("Rule", "Drops"), ((_code(rule), meaning) for rule, meaning in catalogue.rules.items()))
+    flags = table(("Flag", "Meaning"), ((_code(flag), meaning) for flag, meaning in catalogue.flags.items()))
+    rules = table(("Rule", "Drops"), ((_code(rule), meaning) for rule, meaning in catalogue.rules.items()))
     return assets.template("fields.md.j2").render(tables=tables, flags=flags, rules=rules)
 
 
 def metrics_page() -> str:
     """Return the page with every metric: names, limits, causes and first action, by stage."""
     catalogue = metrics.load()
-    golden = _table(
+    golden = table(
         ("Metric", "Stage", "Healthy", "Alarm"),
         ((_code(m.name), m.stage, str(m.healthy or ""), _alarms(m)) for m in catalogue.golden),
     )
@@ -59,8 +59,8 @@ def metrics_page() -> str:
 def troubles_page() -> str:
     """Return the page with every trouble, how it is said, and the first action."""
     rows = ((trouble.short, _said(trouble), trouble.first_action) for trouble in troubles.load().values())
-    table = _table(("Trouble", "Lines that say it", "First action"), rows)
-    return assets.template("troubles.md.j2").render(troubles=table)
+    found = table(("Trouble", "Lines that say it", "First action"), rows)
+    return assets.template("troubles.md.j2").render(troubles=found)
 
 
 def _said(trouble: Trouble) -> str:
@@ -73,14 +73,14 @@ def _stage(stage: str, members: Sequence[Metric]) -> dict[str, Any]:
     others = [metric for metric in members if metric.direction == "none"]
     return {
         "title": stage.capitalize(),
-        "judged": _table(
+        "judged": table(
             ("Metric", "Meaning", "Also spelt", "Unit", "Layer", "Bad", "Limits"), map(_judged_row, judged)
         ),
-        "advice": _table(
+        "advice": table(
             ("Metric", "Usual causes, likeliest first", "First action"),
             ((_code(m.name), "<br>".join(m.causes), m.first_action) for m in judged),
         ),
-        "others": _table(
+        "others": table(
             ("Metric", "Meaning", "Also spelt", "Unit", "Layer"),
             ((_code(m.name), m.short, _spellings(m), m.unit, m.layer) for m in others),
         )
@@ -124,7 +124,8 @@ def _code(text: str) -> str:
     return f"`{text}`"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     # A bar ends a cell even inside code, so it is escaped there too.
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

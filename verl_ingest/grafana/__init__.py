@@ -4,7 +4,7 @@ Plain dicts and no library of models: the one that Grafana publishes has neither
 Elasticsearch's annotations, and the numbers of its releases make pip take the one for 10.1.
 """
 
-from verl_ingest.grafana import overview, pipeline, provisioning, ranks, sources, system, variables
+from verl_ingest.grafana import overview, page, pipeline, provisioning, ranks, sources, system, variables
 from verl_ingest.grafana.board import Dashboard
 
 SERVICE = "http://127.0.0.1:9110"  # where `verl-ingest serve` listens by default
@@ -35,3 +35,8 @@ def dashboards(service_url: str = SERVICE) -> list[Dashboard]:
 def files(service_url: str = SERVICE) -> dict[str, str]:
     """Return what a Grafana server is given as files: path relative to the repository -> text."""
     return provisioning.files(dashboards(service_url), folder())
+
+
+def pages() -> dict[str, str]:
+    """Return the page about the dashboards: path relative to the repository -> text."""
+    return page.files(dashboards(), SERVICE)

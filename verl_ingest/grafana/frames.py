@@ -12,14 +12,14 @@ BEYOND = "beyond 3 sigma"
 WINDOW = 50  # steps
 
 
-def means(*names: str, where: str = queries.METRICS, ref: str = "A") -> tuple[Target, list[Transformation]]:
+def means(*names: str) -> tuple[Target, list[Transformation]]:
     """Return the query for the mean of metrics of the catalogue by step, and what makes it a column each.
 
     Where a run spells a metric in several ways, the best spelling counts, step by step.
     """
-    target = queries.by_step(queries.averages(_fields(names)), where=where, ref=ref)
+    target = queries.by_step(queries.averages([field for name in names for field in queries.fields_of(name)]))
     columns = [_first_spelling(target, name, name) for name in names]
-    return target, [*columns, keep("step", *names, ref=ref)]
+    return target, [*columns, keep("step", *names, ref="A")]
 
 
 def ranks_of(name: str) -> tuple[Target, list[Transformation]]:
@@ -114,10 +114,6 @@ def renamed(names: dict[str, str], *, ref: str | None = None) -> Transformation:
 def renamed_like(pattern: str, name: str) -> Transformation:
     """Rename columns by a regular expression."""
     return {"id": "renameByRegex", "options": {"regex": pattern, "renamePattern": name}}
-
-
-def _fields(names: Sequence[str]) -> list[str]:
-    return [field for name in names for field in queries.fields_of(name)]
 
 
 def _of_ranks(condition: str) -> str:

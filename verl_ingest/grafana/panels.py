@@ -33,24 +33,13 @@ def trend(
     unit: str = "",
     link: Sequence[str] = (points.STEP, points.METRIC_OF_FIELD),
     overrides: Sequence[Override] = (),
-    limits: Mapping[str, float | None] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> Panel:
     """Return a chart by step; `limits` are healthy bounds, low and high."""
-    defaults = {"custom": {"lineWidth": 1, "showPoints": "auto", "pointSize": 4, "spanNulls": True, "fillOpacity": 0}}
-    if limits:
-        defaults["custom"]["thresholdsStyle"] = {"mode": "line"}
-        defaults["thresholds"] = _thresholds(**limits)
-    panel = _panel(
-        "trend",
-        title,
-        description,
-        query,
-        unit=unit,
-        link=link,
-        overrides=[*overrides, _HIDDEN_WHEN_EMPTY],
-        defaults=defaults,
-    )
-    return panel | {"options": {"xField": "step", **_LEGEND, "tooltip": {"mode": "multi", "sort": "none"}}}
+    overrides = [*overrides, _HIDDEN_WHEN_EMPTY]
+    lines = _lines(limits, span_gaps=True)
+    panel = _panel("trend", title, description, query, unit=unit, link=link, overrides=overrides, defaults=lines)
+    return panel | {"options": {"xField": "step", **_LEGEND}}
 
 
 def timeline(
@@ -61,18 +50,13 @@ def timeline(
     unit: str = "",
     link: Sequence[str] = (points.METRIC_OF_SERIES, points.TIME),
     overrides: Sequence[Override] = (),
-    limits: Mapping[str, float | None] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> Panel:
-    """Return a chart by time."""
-    defaults = {"custom": {"lineWidth": 1, "showPoints": "auto", "spanNulls": False, "fillOpacity": 0}}
-    if limits:
-        defaults["custom"]["thresholdsStyle"] = {"mode": "line"}
-        defaults["thresholds"] = _thresholds(**limits)
+    """Return a chart by time; `limits` as in `trend`."""
+    lines = _lines(limits, span_gaps=False)
     query = (targets, ())
-    panel = _panel(
-        "timeseries", title, description, query, unit=unit, link=link, overrides=overrides, defaults=defaults
-    )
-    return panel | {"options": {**_LEGEND, "tooltip": {"mode": "multi", "sort": "none"}}}
+    panel = _panel("timeseries", title, description, query, unit=unit, link=link, overrides=overrides, defaults=lines)
+    return panel | {"options": _LEGEND}
 
 
 def heat_map(
@@ -194,6 +178,13 @@ def _link(parts: Sequence[str]) -> dict[str, Any]:
     return {"title": "Open the step", "url": points.drilldown(*parts), "targetBlank": False, "oneClick": True}
 
 
+def _lines(limits: Mapping[str, float] | None, *, span_gaps: bool) -> dict[str, Any]:
+    custom = {"lineWidth": 1, "showPoints": "auto", "pointSize": 4, "spanNulls": span_gaps, "fillOpacity": 0}
+    if not limits:
+        return {"custom": custom}
+    return {"custom": custom | {"thresholdsStyle": {"mode": "line"}}, "thresholds": _thresholds(**limits)}
+
+
 def _thresholds(low: float | None = None, high: float | None = None) -> dict[str, Any]:
     """Return the bounds as colours, red outside; a threshold counts from its value upwards."""
     steps = [{"color": GREEN if low is None else RED, "value": None}]
@@ -204,7 +195,10 @@ def _thresholds(low: float | None = None, high: float | None = None) -> dict[str
     return {"mode": "absolute", "steps": steps}
 
 
-_LEGEND = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": ["lastNotNull"]}}
+_LEGEND = {
+    "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+    "tooltip": {"mode": "multi", "sort": "none"},
+}
 # Columns without a number: what this run does not log.
 _HIDDEN_WHEN_EMPTY = override(
     {"reducer": "allIsNull", "op": "eq", "value": 1},

@@ -30,6 +30,7 @@ CHOSEN = "metrics.${metric}"  # the metric that the variable names
 WITH_CHOSEN = "_exists_:metrics.${metric:lucene}"
 
 ALL = "10000"  # buckets: left out or 0 means 500, and ranks vanish without a word
+MOST = "500"  # records or lines in a panel
 # What the data source calls the numbers of a table.
 _NAMES = {"count": "Count", "avg": "Average", "max": "Max", "cardinality": "Unique Count"}
 
@@ -112,20 +113,20 @@ def table(aggregations: Sequence[Aggregation], *split: Aggregation, where: str =
     return _target(BY_STEP, aggregations, split, where, "A")
 
 
-def documents(where: str, *, size: int = 500) -> Target:
+def documents(where: str) -> Target:
     """Return a query for the newest records themselves, a row each."""
-    return _target(BY_STEP, [{"id": "1", "type": "raw_data", "settings": {"size": str(size)}}], [], where, "A")
+    return _target(BY_STEP, [{"id": "1", "type": "raw_data", "settings": {"size": MOST}}], [], where, "A")
 
 
-def lines(where: str, *, most: int = 500) -> Target:
+def lines(where: str) -> Target:
     """Return a query for the newest log lines."""
-    return _target(BY_STEP, [{"id": "1", "type": "logs", "settings": {"limit": str(most)}}], [], where, "A")
+    return _target(BY_STEP, [{"id": "1", "type": "logs", "settings": {"limit": MOST}}], [], where, "A")
 
 
-def prometheus(expression: str, legend: str, *, ref: str = "A") -> Target:
+def prometheus(expression: str, legend: str) -> Target:
     """Return a query of Prometheus."""
     return {
-        "refId": ref,
+        "refId": "A",
         "datasource": PROMETHEUS,
         "expr": expression,
         "legendFormat": legend,
