@@ -1,11 +1,13 @@
 """Each query of each panel, sent to Elasticsearch with the demo's run: does the answer have what the panel needs?"""
 
+import json
 import statistics
 
 import pytest
 
 from tests.documents import START, line, record
 from tests.grafana_queries import ask, column, fill_in, panel_of, panels_of, search
+from verl_ingest import grafana
 from verl_ingest.demo import logs
 from verl_ingest.links import grafana as links
 
@@ -20,7 +22,7 @@ ELASTIC = [
     for panel in panels_of(uid)
     if panel["datasource"]["type"] == "elasticsearch"
 ]
-# Nothing of the demo is flagged so that these have points, see their own tests.
+# The demo's run has nothing for these; they have tests of their own.
 EMPTY_IN_DEMO = {"Anomalies", "Warnings and errors", "Stage durations", "Lines that were not understood"}
 
 
@@ -202,15 +204,11 @@ def test_terms_ask_for_more_ranks_than_any_run_has():
 
 
 def _variables(uid):
-    from verl_ingest import grafana
-
     (body,) = [dashboard.body for dashboard in grafana.dashboards() if dashboard.uid == uid]
     return body["templating"]["list"]
 
 
 def _choices(client, variable, **values):
-    import json
-
     find = json.loads(variable["query"])
     target = {"query": find["query"], "bucketAggs": [], "metrics": [{"settings": {"size": "1"}}]}
     query = search(fill_in(target, values), WHOLE)["query"]
