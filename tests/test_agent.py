@@ -9,6 +9,7 @@ from elasticsearch import Elasticsearch
 from fluent.sender import EventTime, FluentSender
 
 from tests import fluentbit, golden_agent
+from tests.counting import count
 from tests.waiting import wait_for
 from verl_ingest.demo import logs
 from verl_ingest.load import files, pipeline
@@ -27,11 +28,6 @@ def stored(client: Elasticsearch, run: str) -> dict[str, dict[str, Any]]:
             return found
         after = {"search_after": page[-1]["sort"]}
         found |= {hit["_id"]: {"_index": hit["_index"], **hit["_source"]} for hit in page}
-
-
-def count(client: Elasticsearch, run: str) -> int:
-    client.indices.refresh(index="verl-*")
-    return client.count(index="verl-*", query={"term": {"run_id": run}})["count"]
 
 
 def test_the_agents_part_of_the_golden_files_is_fresh(fluent_bit: str) -> None:

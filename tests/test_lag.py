@@ -228,6 +228,10 @@ class TestVerdict:
                 "Elasticsearch refuses or is away: 120.0 MB of 5.0 GB of records wait, the oldest for 5 min.",
             ),
             (
+                replace(FINE, waiting=[HELD], newest=None),
+                "Elasticsearch refuses or is away: 120.0 MB of 5.0 GB of records wait, the oldest for 5 min.",
+            ),
+            (
                 replace(FINE, waiting=[HELD]),
                 "Elasticsearch is slow: 120.0 MB of 5.0 GB of records wait, the oldest for 5 min.",
             ),

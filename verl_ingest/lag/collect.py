@@ -34,7 +34,7 @@ def collect(settings: Settings) -> Facts:
         files=files,
         waiting=ask(lambda: waiting.read(settings, now=now), []),
         agent=ask(lambda: metrics.read(settings), None),
-        newest=ask(lambda: _newest(settings, _runs(files, settings), now), []),
+        newest=ask(lambda: _newest(settings, _runs(files, settings), now), None),
         troubles=troubles,
     )
     troubles[:] = dict.fromkeys(troubles)  # the folder may be missed twice

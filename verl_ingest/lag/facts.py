@@ -56,13 +56,16 @@ class Newest:
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it. `buffer_limit`: bytes that may wait for each output; `troubles`: why something is not known."""
+    """All of it. `buffer_limit`: bytes that may wait for each output; `troubles`: why something is not known.
+
+    `newest` is None where Elasticsearch does not answer.
+    """
 
     buffer_limit: int
     files: Sequence[Tailed]
     waiting: Sequence[Waiting]
     agent: Agent | None
-    newest: Sequence[Newest]
+    newest: Sequence[Newest] | None
     troubles: Sequence[str]
 
     @property

@@ -23,7 +23,7 @@ def read(settings: Settings) -> Agent:
     except (OSError, HTTPException) as error:
         why = getattr(error, "reason", error)
         raise KitError(
-            f"No agent answers at {address} ({getattr(why, 'strerror', None) or why}); start Fluent Bit on this node, "
+            f"No agent answers at {address} ({getattr(why, 'strerror', None) or why or 'it hangs up'}); start Fluent Bit on this node, "
             "or set agent.metrics_port."
         ) from None
     if "fluentbit_build_info" not in text:

@@ -41,7 +41,7 @@ def _waiting(facts: Facts, limits: Limits) -> Iterator[str]:
             continue
         if facts.agent is None:
             why = "Nobody sends"
-        elif facts.agent.retries:
+        elif facts.agent.retries or facts.newest is None:
             why = "Elasticsearch refuses or is away"
         else:
             why = "Elasticsearch is slow"
