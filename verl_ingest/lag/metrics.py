@@ -21,10 +21,10 @@ def read(settings: Settings) -> Agent:
         with urllib.request.urlopen(f"http://{address}/api/v2/metrics/prometheus", timeout=TIMEOUT_S) as answer:
             text = answer.read().decode(errors="replace")
     except (OSError, HTTPException) as error:
-        why = getattr(error, "reason", error)
+        reason = getattr(error, "reason", error)
+        why = getattr(reason, "strerror", None) or str(reason) or "it hangs up"
         raise KitError(
-            f"No agent answers at {address} ({getattr(why, 'strerror', None) or why or 'it hangs up'}); start Fluent Bit on this node, "
-            "or set agent.metrics_port."
+            f"No agent answers at {address} ({why}); start Fluent Bit on this node, or set agent.metrics_port."
         ) from None
     if "fluentbit_build_info" not in text:
         raise KitError(f"What answers at {address} is not Fluent Bit; set agent.metrics_port.")
