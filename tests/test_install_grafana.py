@@ -74,7 +74,7 @@ def test_grafana_asks_elasticsearch_with_the_key_which_is_nowhere_but_in_its_sec
     bring(grafana)
     assert grafana.secrets["verl"] == {"httpHeaderValue1": "ApiKey a2V5"}
     assert grafana.sources["verl"]["jsonData"]["httpHeaderName1"] == "Authorization"
-    assert grafana.sources["verl"]["url"] == "http://localhost:9200"
+    assert grafana.sources["verl"]["url"] == chosen(grafana).elasticsearch_url
     assert "a2V5" not in str(grafana.sources)
     assert bring(grafana, elasticsearch_url="http://es:9200")["data source verl"].state == "updated"
     assert grafana.sources["verl"]["url"] == "http://es:9200"
