@@ -272,6 +272,19 @@ class TestBadInput:
         assert len(summary.unreadable) == 1
         assert "rank0.jsonl: the file can't be read: No such file or directory." in summary.unreadable[0]
 
+    def test_a_link_that_leads_nowhere_is_named_and_the_others_are_loaded(self, tmp_path: Path) -> None:
+        (tmp_path / "rank0.jsonl").write_bytes(line(1))
+        (tmp_path / "broken.jsonl").symlink_to("/nope")
+        (tmp_path / "broken.log").symlink_to("/nope")
+        found = self.discover(tmp_path)
+        with stand_in([bulk_answer(201)]) as client:
+            summary = pipeline.load(found.logs, client, SETTINGS)
+        assert (summary.files, summary.created) == (1, 1)
+        assert sorted(summary.unreadable) == [
+            f"{tmp_path}/{name}: the file can't be read: No such file or directory."
+            for name in ("broken.jsonl", "broken.log")
+        ]
+
 
 class TestServerFailures:
     @pytest.fixture

@@ -101,7 +101,10 @@ def _is_log(path: Path) -> bool:
 
 def _describe(path: Path, folder: Path, normaliser: Normaliser, run: str | None) -> LogFile:
     run_id, relative = normaliser.locate(path) or (folder.name or "unnamed", str(path.relative_to(folder)))
-    stat = path.stat()
+    try:
+        stat = path.stat()
+    except OSError:  # a link that leads nowhere, or gone meanwhile: the reader says so
+        return LogFile(path, run or run_id, relative, 0, 0)
     return LogFile(path, run or run_id, relative, stat.st_size, stat.st_mtime_ns)
 
 
