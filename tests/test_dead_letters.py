@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import struct
 import uuid
@@ -408,3 +409,16 @@ class TestCommand:
         assert ask("dead-letters", str(tmp_path)) == Outcome(0, f"No dead letters in {tmp_path}.\n", "")
         wrong = ask("dead-letters", str(tmp_path / "a"))
         assert (wrong.code, wrong.err) == (1, f"error: {tmp_path}/a: it can't be read: No such file or directory.\n")
+
+    def test_without_the_agents_folder_it_says_so(
+        self, tmp_path: Path, ask: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        state = tmp_path / "state"
+        monkeypatch.setenv("VERL_INGEST_AGENT__STATE", str(state))
+        missing = f"error: {state}: no such folder; start the agent, or set agent.state to the folder that it uses.\n"
+        assert ask("dead-letters") == Outcome(1, "", missing)
+        state.mkdir()
+        assert ask("dead-letters") == Outcome(0, f"No dead letters in {state}/rejected.\n", "")
+        monkeypatch.setattr(os, "access", lambda path, mode: path != state)  # root may read every folder
+        closed = f"error: {state}: the agent's folder can't be read; run this as the agent's user.\n"
+        assert ask("dead-letters") == Outcome(1, "", closed)

@@ -17,6 +17,7 @@ from verl_ingest.edge import fluentbit
 from verl_ingest.errors import StoreError
 from verl_ingest.index import client
 from verl_ingest.index.apply import require
+from verl_ingest.lag.offsets import state_folder
 from verl_ingest.load.shipper import Shipper
 from verl_ingest.settings import Settings
 from verl_ingest.show import deadletters as show
@@ -41,8 +42,7 @@ def dead_letters(
     Run it on the agent's node. Exit code 1 if a file is damaged or Elasticsearch refuses a record.
     """
     settings: Settings = context.obj
-    folder = fluentbit.rejected_folder(settings)
-    places = paths or ([folder] if folder.exists() else [])
+    places = paths or _rejected(settings)
     found, failure = letters.find(places), None
     progress = partial(reading.progress, hidden=as_json)
     try:
@@ -62,10 +62,18 @@ def dead_letters(
     elif found:
         terminal.console().print(show.render(found))
     else:
-        typer.echo(f"No dead letters in {', '.join(map(str, paths or [folder]))}.")
+        looked_in = paths or [fluentbit.rejected_folder(settings)]
+        typer.echo(f"No dead letters in {', '.join(map(str, looked_in))}.")
     if failure:
         raise failure
     _refuse_incomplete(found)
+
+
+def _rejected(settings: Settings) -> list[Path]:
+    """Return the agent's folder of rejected files, if it made one; raises InputError where the agent has no folder."""
+    state_folder(settings)
+    folder = fluentbit.rejected_folder(settings)
+    return [folder] if folder.exists() else []
 
 
 def _ask(found: Sequence[Letter], settings: Settings, *, send: bool, progress: replay.Progress) -> None:
