@@ -2,15 +2,18 @@
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
+from tests.test_cli import run as command
 from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
-from verl_ingest.index import apply
+from verl_ingest.index import apply, client
 from verl_ingest.index.mappings import Template, signed
+from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.settings import Settings
 
 INDEX = "verl-1999.11.30"
@@ -157,6 +160,23 @@ def test_a_load_needs_the_templates(server: Elasticsearch):
         apply.require(server)
     run(server, wanted())
     apply.require(server)
+
+
+def test_an_index_of_before_the_templates_is_named(server: Elasticsearch, elasticsearch_url: str, tmp_path: Path):
+    server.index(index=INDEX, document={"run_id": "apply-early", "@timestamp": "1999-11-30T00:00:00Z"}, refresh=True)
+    run(server, wanted())
+    assert INDEX in apply.misshapen(server)
+    sentence = (
+        f"Index {INDEX} was made without the kit's templates; run `verl-ingest apply`, delete that index "
+        f"(DELETE {INDEX}), then load or `audit --repair` its files again."
+    )
+    with pytest.raises(StoreError) as failed, client.explained(Settings()):
+        ElasticStore(server).run_ids("apply-early")
+    assert str(failed.value) == sentence
+    assert command("apply", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url).stderr == f"{sentence}\n"
+    server.indices.delete(index=INDEX)
+    server.indices.create(index=INDEX)
+    assert INDEX not in apply.misshapen(server)
 
 
 def with_version(template: Template, version: str) -> Template:

@@ -49,6 +49,8 @@ def _elasticsearch(settings: Settings, dry_run: bool, overwrite: bool) -> None:
         rows = templates.compare(server, templates.wanted(settings), overwrite=overwrite)
         if _may_write("Elasticsearch", rows, "keep your own settings in verl@custom", dry_run=dry_run):
             templates.write(server, rows)
+        if indices := templates.misshapen(server):
+            typer.echo(client.misshapen(indices), err=True)
 
 
 def _kibana(settings: Settings, dry_run: bool, overwrite: bool) -> None:

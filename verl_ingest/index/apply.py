@@ -12,7 +12,7 @@ from verl_ingest.catalog import fields, metrics
 from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
 from verl_ingest.index.client import is_elasticsearch
-from verl_ingest.index.mappings import INDEX_TEMPLATE, Template, templates
+from verl_ingest.index.mappings import ALL_PATTERN, INDEX_TEMPLATE, Template, templates
 from verl_ingest.settings import Settings
 
 # What the server adds to a template by itself (9.2 and later).
@@ -66,6 +66,19 @@ def require(client: Elasticsearch, template: str = INDEX_TEMPLATE) -> None:
         raise UnsupportedProductError("not Elasticsearch", meta=ready.meta, body=None)
     if not ready:
         raise StoreError("Elasticsearch is not prepared for the logs yet; run `verl-ingest apply` first.")
+
+
+def misshapen(client: Elasticsearch) -> list[str]:
+    """Return the indices whose runs can't be searched: a first record shaped them before the templates were there."""
+    try:
+        found = client.indices.get_field_mapping(index=ALL_PATTERN, fields="run_id")
+    except AuthorizationException:  # who may only write templates
+        return []
+    return sorted(name for name, index in found.items() if _type_of(index["mappings"]) not in (None, "keyword"))
+
+
+def _type_of(mappings: Mapping[str, Any]) -> str | None:
+    return mappings["run_id"]["mapping"]["run_id"]["type"] if mappings else None
 
 
 def _on_server(client: Elasticsearch) -> dict[tuple[str, str], dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Settings -> Elasticsearch client; what goes wrong with it -> one sentence with a remedy."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -96,6 +96,16 @@ def is_elasticsearch(meta: ApiResponseMeta) -> bool:
     return meta.headers.get("x-elastic-product") == "Elasticsearch"
 
 
+def misshapen(indices: Sequence[str]) -> str:
+    """Return the sentence on indices that a first record shaped, since `apply` had not been run."""
+    one = len(indices) == 1
+    return (
+        f"{'Index' if one else 'Indices'} {', '.join(indices)} {'was' if one else 'were'} made without the kit's "
+        f"templates; run `verl-ingest apply`, delete {'that index' if one else 'those indices'} "
+        f"(DELETE {','.join(indices)}), then load or `audit --repair` {'its' if one else 'their'} files again."
+    )
+
+
 def _refusal(error: ApiError, server: str, settings: Settings) -> str:
     """Say why the server refused a request."""
     kind, reason = _reason(error)
@@ -105,6 +115,8 @@ def _refusal(error: ApiError, server: str, settings: Settings) -> str:
             f"The disk of {server} is too full, so it locked {index[1] if index else 'its indices'} against writing; "
             "delete old indices or add space, then run this again (Elasticsearch unlocks by itself)."
         )
+    if shaped := re.match(r"Fielddata is disabled on \[[^]]+\] in \[([^]]+)\]", reason):
+        return misshapen([shaped[1]])
     match error.status_code:
         case 401 if settings.elasticsearch_api_key:
             return f"{server} does not accept the API key; set ELASTICSEARCH_API_KEY to a valid one."

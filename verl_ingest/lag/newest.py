@@ -18,7 +18,13 @@ def read(client: Elasticsearch, run_ids: Sequence[str], *, now: float) -> list[N
     """
     hosts = {"terms": {"field": "host.name", "missing": "", "size": _HOSTS}, "aggs": {"at": _LAST}}
     runs = {"terms": {"field": "run_id", "size": RUNS}, "aggs": {"hosts": hosts}}
-    found = client.search(index=RECORDS_PATTERN, query={"terms": {"run_id": run_ids}}, size=0, aggs={"runs": runs})
+    found = client.search(
+        index=RECORDS_PATTERN,
+        query={"terms": {"run_id": run_ids}},
+        size=0,
+        aggs={"runs": runs},
+        allow_partial_search_results=False,
+    )
     buckets = found.get("aggregations", {"runs": {"buckets": []}})["runs"]["buckets"]
     newest = [
         Newest(run["key"], host["key"], max(now - host["at"]["value"] / 1000, 0))
