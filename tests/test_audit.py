@@ -273,13 +273,13 @@ class TestCommand:
         bad = command("audit-command", url=elasticsearch_url, folder=tmp_path)
         assert bad.returncode == 1
         assert bad.stderr == "error: 5 lines are missing in Elasticsearch; --repair ships them.\n"
-        text = "".join(bad.stdout.split("\n"))
+        rows = bad.stdout.splitlines()
+        text = "".join(rows)
         for offset in sorted(hits)[4:7]:
-            assert f"{log}:{offset}" in text
+            assert f"{log}:{offset}" in rows
             assert log.read_bytes()[offset : offset + 80].decode() in text
         assert f"{log}:{sorted(hits)[7]}" not in text
         assert "and 2 more" in text
-        assert max(map(len, bad.stdout.splitlines())) <= 100
         listed = command("--json", "audit-command", url=elasticsearch_url, folder=tmp_path)
         assert listed.returncode == 1
         numbers = json.loads(listed.stdout)

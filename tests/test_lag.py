@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
+from rich.console import Console
 
 from tests import fluentbit
 from tests.test_cli import run
+from verl_ingest.cli import terminal
 from verl_ingest.errors import InputError, KitError
 from verl_ingest.lag import metrics, newest, offsets, waiting
 from verl_ingest.lag.facts import Agent, Facts, Newest, Tailed, Waiting
@@ -23,6 +25,7 @@ from verl_ingest.lag.verdict import Limits, problems
 from verl_ingest.load import files, pipeline
 from verl_ingest.normalise.lua import Normaliser
 from verl_ingest.settings import Settings
+from verl_ingest.show import lag as show
 
 NOW = 1_800_000_000.0
 
@@ -291,4 +294,12 @@ class TestCommand:
         text = run("lag", folder=folder).stdout
         assert "0 files read to the end, 1 not" in text
         assert "5 bytes" in text
-        assert max(map(len, text.splitlines())) <= 100
+        assert f"{folder}/logs/r/rank0.jsonl" in text.splitlines()
+
+    def test_a_path_is_whole_on_a_narrow_terminal(self, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+        monkeypatch.setattr(terminal, "console", lambda: Console(width=40, force_terminal=True, color_system=None))
+        long = f"/runs/{'x' * 60}/rank0.jsonl"
+        terminal.show(show.render(replace(FINE, files=[replace(BEHIND, path=long)]), [f"{long}: it can't be read."]))
+        rows = [row.rstrip() for row in capsys.readouterr().out.splitlines()]
+        assert long in rows
+        assert any(row.startswith(f"{long}:") for row in rows)

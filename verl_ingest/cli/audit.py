@@ -53,7 +53,7 @@ def audit_files(
     if as_json:
         typer.echo(orjson.dumps(report.as_json(), option=orjson.OPT_INDENT_2).decode())
     else:
-        terminal.console().print(show_audit.render(report))
+        terminal.show(show_audit.render(report))
     reading.refuse_incomplete(report.refused, report.unreadable, again="audit with --repair")
     _refuse_missing(report)
 

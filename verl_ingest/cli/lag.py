@@ -29,6 +29,6 @@ def show_lag(
         numbers = {"fine": not found, "problems": found, **facts.as_json()}
         typer.echo(orjson.dumps(numbers, option=orjson.OPT_INDENT_2).decode())
     else:
-        terminal.console().print(show.render(facts, found))
+        terminal.show(show.render(facts, found))
     if found:
         raise typer.Exit(1)

@@ -15,10 +15,10 @@ def console() -> Console:
 
 
 def show(renderable: RenderableType) -> None:
-    """Print to the terminal; to a pipe without wrapping and without spaces at the end of lines."""
+    """Print to the terminal, which wraps a path that is too long itself; to a pipe without wrapping or end spaces."""
     target = console()
     if target.is_terminal:
-        target.print(renderable)
+        target.print(renderable, crop=False)
         return
     target.width = ENDLESS
     with target.capture() as captured:

@@ -54,7 +54,7 @@ def _balance(report: Report) -> Table:
 def _missing(report: Report) -> Iterator[Text]:
     files = [file for file in report.files if file.missing]
     for file in files[:_NAMED_FILES]:
-        yield Text(f"\n{file.log.path}: {file.missing:,} of {file.lines:,} lines missing", style="red")
+        yield Text(f"\n{file.log.path}: {file.missing:,} of {file.lines:,} lines missing", style="red", overflow="ignore")
         yield from _lines(file)
     if len(files) > _NAMED_FILES:
         yield Text(f"\nand {len(files) - _NAMED_FILES:,} more files; --json names every missing line")
@@ -62,7 +62,7 @@ def _missing(report: Report) -> Iterator[Text]:
 
 def _lines(file: Balance) -> Iterator[Text]:
     for offset, line in file.first_missing:
-        yield Text(f"{file.log.path}:{offset}", overflow="fold")
+        yield Text(f"{file.log.path}:{offset}", no_wrap=True, overflow="ignore")
         yield Text("  " + _printable(line[:_LINE]), style="dim", overflow="fold")
     if file.missing > len(file.first_missing):
         yield Text(f"  and {file.missing - len(file.first_missing):,} more", style="dim")

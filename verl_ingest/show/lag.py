@@ -20,7 +20,7 @@ def render(facts: Facts, problems: Sequence[str]) -> RenderableType:
 
 def _verdict(problems: Sequence[str]) -> Iterator[Text]:
     for problem in problems:
-        yield Text(problem, style="red", overflow="fold")
+        yield Text(problem, style="red", overflow="ignore")
     if not problems:
         yield Text("Fine: the logs are read, and Elasticsearch takes what is sent.", style="green")
 
@@ -33,12 +33,11 @@ def _files(facts: Facts) -> Iterator[RenderableType]:
     unread = facts.unread
     read = counted(len(facts.files) - len(unread), "file")
     yield Text(f"\n{read} read to the end, {len(unread):,} not", style="bold")
-    if unread:
-        table = _table("file", ("unread", "of", "written"))
-        for file in unread[:_ROWS]:
-            of = decimal(file.size) if file.offset is not None else f"{decimal(file.size)}, not known yet"
-            table.add_row(file.path, decimal(file.unread), of, f"{duration(file.idle_s)} ago")
-        yield table
+    for file in unread[:_ROWS]:
+        yield Text(file.path, no_wrap=True, overflow="ignore")  # a line of its own: to be copied whole
+        new = "" if file.offset is not None else ", not known to the agent yet"
+        numbers = f"{decimal(file.unread)} unread of {decimal(file.size)}{new}, written {duration(file.idle_s)} ago"
+        yield Text(f"  {numbers}", style="dim")
     yield from _rest(len(unread))
 
 
