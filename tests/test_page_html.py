@@ -190,6 +190,7 @@ def test_an_unknown_step_is_explained():
     html = render.unknown_step_html("Run 'a<b' has no step 9; the nearest is 8.", [("Step 8", "/runs/a/steps/8")])
     page = Page(html)
     assert "Run 'a<b' has no step 9" in page.text and "It has not been logged yet" in page.text
+    assert "old daily indices may have been deleted" in page.text and "pinned" not in page.text
     assert "/runs/a/steps/8" in page.attributes("href")
 
 
