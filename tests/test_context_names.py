@@ -2,7 +2,7 @@ import pytest
 
 from tests.documents import START, line, record
 from verl_ingest.catalog import metrics
-from verl_ingest.context import names, onset
+from verl_ingest.context import names, onset, why
 from verl_ingest.errors import InputError, NotFound
 
 CATALOGUE = metrics.load()
@@ -88,10 +88,23 @@ def test_what_is_no_step_is_refused(find, write):
 
 
 def test_the_first_bad_step(find, write, demo):
-    assert find(demo, "first-bad") == 61
+    assert find(demo, "first-bad") == 156
     write(steps_of("good", range(1, 130)))
     with pytest.raises(NotFound, match="No step of run 'good' is abnormal"):
         find("good", "first-bad")
+
+
+def test_the_first_bad_step_is_where_why_says_the_trouble_began(store, find, demo):
+    with store.open(demo) as run:
+        told = why.explain(run, catalogue=CATALOGUE, now=START + 10**12)
+    assert told.entry()["began"]["step"] == find(demo, "first-bad")
+    assert told.episodes[0].first < told.first_bad
+
+
+def test_the_first_bad_step_before_all_that_why_looks_at(find, write):
+    high = [record("early", 10 * step, step=step, rank=0, stage="actor", metrics={"loss": 9e9}) for step in (60,)]
+    write([*(each for each in steps_of("early", range(1, 700)) if each["step"] != 60), *high])
+    assert find("early", "first-bad") == 60
 
 
 def test_no_abnormal_step_is_overlooked(store, demo):

@@ -202,6 +202,24 @@ def test_a_silent_run_is_critical_and_says_how_long(explain, write):
     assert "py-spy" in body["todo"]
 
 
+def test_a_silent_run_is_not_blamed_on_what_was_over(explain, write):
+    at_90 = {"step": 90, "stage": "reward"}
+    write(replaced(run_of("why-hangs", 95), at_90, metrics={"kl_divergence": 0.9}))
+    found = explain("why-hangs", now=START + 954_000 + 600_000)
+    body = found.entry()
+    assert (body["verdict"], body["began"], found.first_bad) == ("stalled", None, 90)
+    assert body["sentences"][0].startswith("Silent after step 95")
+    assert body["sentences"][1].startswith("Normal since step 91; last abnormal was step 90: KL")
+    assert "py-spy" in body["todo"]
+
+
+def test_a_silent_run_that_was_bad_to_its_end_says_both(explain, write):
+    write(replaced(run_of("why-hangs-bad", 95), {"step": 95, "stage": "reward"}, metrics={"kl_divergence": 0.9}))
+    body = explain("why-hangs-bad", now=START + 954_000 + 600_000).entry()
+    assert (body["verdict"], body["began"]["step"]) == ("stalled", 95)
+    assert "py-spy" in body["todo"]
+
+
 def test_a_crash_before_the_first_step(explain, write):
     write([line("why-stillborn", 0, "No space left on device", level="error")])
     body = explain("why-stillborn").entry()
@@ -258,6 +276,21 @@ def test_a_long_run_is_looked_at_from_its_end(explain, write):
     body = explain("why-long", now=START + 721_000).entry()
     assert body["looked_at"] == {"first": 221, "last": 720}
     assert [episode["first"] for episode in body["episodes"]] == [600]
+
+
+def test_what_a_metric_is_now_is_that_of_the_newest_step(explain, write):
+    """Lines that were read at once, and have no times of their own, do not say which step came last."""
+    write(
+        {
+            **each,
+            "@timestamp": f"2026-05-28T20:26:40.{(each['step'] + 80) % 117:09}Z",
+            "time_source": "read",
+        }
+        for each in drive("why-undated", 117, high_from=90)
+    )
+    said = " ".join(explain("why-undated").entry()["sentences"])
+    assert "Began at step 90" in said
+    assert "At step 117 it is" in said
 
 
 def test_an_episode_is_followed_back_to_where_it_began(explain, write):

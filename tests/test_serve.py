@@ -113,7 +113,7 @@ def test_runs_over_each_other(get, write):
 
 
 def test_a_step_by_another_name_leads_to_its_number(get, demo):
-    for name, number in (("last", 240), ("-2", 239), ("first-bad", 61), ("2026-03-01T16:26:13", 128), ("0128", 128)):
+    for name, number in (("last", 240), ("-2", 239), ("first-bad", 156), ("2026-03-01T16:26:13", 128), ("0128", 128)):
         assert get(f"/runs/{demo}/steps/{name}?rank=3").location == f"/verl/runs/{demo}/steps/{number}?rank=3"
 
 

@@ -63,7 +63,10 @@ def show_one_step(
     context: typer.Context,
     run_name: Run,
     step_name: Annotated[
-        str, typer.Argument(metavar="STEP", help="A number, last, -2 (from the end), first-bad, or a time.")
+        str,
+        typer.Argument(
+            metavar="STEP", help="A number, last, -2 (from the end), first-bad (where its trouble began), or a time."
+        ),
     ],
     stage: Annotated[str | None, typer.Option(help="Show this stage only.")] = None,
     rank: Annotated[int | None, typer.Option(min=0, max=MOST_RANK, help="Show this rank beside the others.")] = None,

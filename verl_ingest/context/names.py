@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import attempts, onset
+from verl_ingest.context import attempts, onset, why
 from verl_ingest.context.dates import settled
 from verl_ingest.context.words import counted
 from verl_ingest.errors import InputError, NotFound
@@ -56,7 +56,8 @@ def similar(store: Store, text: str) -> list[str]:
 def find_step(run: RunReader, text: str, *, catalogue: Catalogue, now: int, window: int) -> int:
     """Return the step that `text` means.
 
-    A number, `last` or a negative number (counted from the last one), `first-bad`, or a time (the step at that time).
+    A number, `last` or a negative number (counted from the last one), `first-bad` (where the trouble that `why` tells
+    of began; of a run whose last steps are all normal the first abnormal one), or a time (the step at that time).
     Raises NotFound when there is no such step, InputError when it is none of these.
     """
     if re.fullmatch(r"\d+", text):
@@ -64,7 +65,9 @@ def find_step(run: RunReader, text: str, *, catalogue: Catalogue, now: int, wind
     if re.fullmatch(r"-[1-9]\d*", text) or text == "last":
         return _from_the_end(run, 1 if text == "last" else -int(text))
     if text == "first-bad":
-        step = onset.first_bad(run, catalogue=catalogue, now=now, window=window)
+        step = why.explain(run, catalogue=catalogue, now=now, window=window).first_bad
+        if step is None:
+            step = onset.first_bad(run, catalogue=catalogue, now=now, window=window)
         if step is None:
             raise NotFound(f"No step of run '{run.run_id}' is abnormal; `last` shows the newest one.")
         return step

@@ -32,7 +32,7 @@ from verl_ingest.context.onset import Signs
 from verl_ingest.context.runs import Run
 from verl_ingest.context.step import StepContext
 from verl_ingest.context.words import DASH, counted, listed, number, ranks
-from verl_ingest.query.store import Lines, RunReader
+from verl_ingest.query.store import Lines, RunReader, RunRow
 from verl_ingest.query.times import iso
 
 LOOK = 500  # steps
@@ -41,6 +41,7 @@ LEAST_ASKED, MOST_ASKED = 8, 24  # contexts of steps, by how much there is to re
 MOST_DOCUMENTS = 100_000
 MOST_ATTEMPTS = 3
 MOST_CONSEQUENCES = 5
+ENDED_AFTER = 2  # steps; the last one of a run that died may be too incomplete to be abnormal
 NORMAL, ABNORMAL, CRITICAL, UNKNOWN = "normal", "warning", "critical", "unknown"
 
 
@@ -66,22 +67,29 @@ class Why:
 
     @property
     def current(self) -> Episode | None:
-        """The episode that goes on, or that the run ended in."""
-        last = self.episodes[-1] if self.episodes else None
-        return last if last is not None and last.last > self.looked_at[1] - ENDS_AFTER else None
+        """The episode that goes on, or that the run ended in; a few normal steps may be over in a run that goes on."""
+        if not self.episodes:
+            return None
+        last, over = self.episodes[-1], self.looked_at[1] - self.episodes[-1].last
+        return last if self._crash(last) or over < (ENDED_AFTER if self._has_failed else ENDS_AFTER) else None
 
     @property
     def cause(self) -> Event | None:
         """The event that explains the run as it is: the crash, else the first one of the current episode."""
         if self.current is None:
             return None
-        crash = next((event for event in self.current.events if self.failed and _is_of(event, self.failed[0])), None)
-        return crash or self.current.cause(self.catalogue)
+        return self._crash(self.current) or self.current.cause(self.catalogue)
+
+    @property
+    def first_bad(self) -> int | None:
+        """The step where the trouble began that the run is in, or was in last; None where there is none."""
+        last = self.cause or (self.episodes[-1].cause(self.catalogue) if self.episodes else None)
+        return None if last is None else last.first
 
     @property
     def severity(self) -> str:
         """Return normal, warning, critical, or unknown where there are too few steps to judge by."""
-        if self.exit.state in ("crashed", "stalled"):
+        if self._has_failed:
             return CRITICAL
         if self.current is not None:
             found = (finding for event in self.current.events for finding in (event.finding, *event.others))
@@ -91,7 +99,7 @@ class Why:
     @property
     def verdict(self) -> str:
         """Return it in a few words."""
-        if self.exit.state in ("crashed", "stalled"):
+        if self._has_failed:
             return self.exit.state
         if self.current is not None:
             return f"abnormal since step {self.cause.first}"
@@ -100,7 +108,7 @@ class Why:
     @property
     def sentences(self) -> list[str]:
         """Return at most three sentences: first cause with evidence, what followed, and what was before."""
-        said = [self.exit.sentence] if self.exit.state in ("crashed", "stalled") else []
+        said = [self.exit.sentence] if self._has_failed else []
         if self.cause is not None:
             said += [self._began(self.cause), *self._then()]
         elif self.failed:
@@ -115,12 +123,10 @@ class Why:
 
     @property
     def todo(self) -> str | None:
-        """Return what to do first: the catalogues' first action for the cause."""
-        if self.cause is not None:
-            return first_action(self.cause, self.catalogue)
-        if self.failed:
-            return errors.trouble_of(self.failed[0]).first_action
-        return troubles.load()[exits.SILENT].first_action if self.exit.state == "stalled" else None
+        """Return what to do first: about how the run ended, else the catalogues' first action for the cause."""
+        if self._has_failed:
+            return troubles.load()[self.exit.reason].first_action
+        return None if self.cause is None else first_action(self.cause, self.catalogue)
 
     def entry(self) -> dict[str, Any]:
         """Return it as `why --json` has it."""
@@ -149,6 +155,14 @@ class Why:
             "looked_at": None if self.looked_at is None else dict(zip(("first", "last"), self.looked_at, strict=True)),
             "clock_skew": {} if self.now is None else self.now.body["clock_skew"],
         }
+
+    @property
+    def _has_failed(self) -> bool:
+        return self.exit.state in ("crashed", "stalled")
+
+    def _crash(self, episode: Episode) -> Event | None:
+        """Return the event that is the crash of the run."""
+        return next((event for event in episode.events if self.failed and _is_of(event, self.failed[0])), None)
 
     def _began(self, event: Event) -> str:
         """Say when it began and with what, and what the metric is now."""
@@ -208,7 +222,7 @@ def explain(run: RunReader, *, catalogue: Catalogue, now: int, window: int = bas
     signs, looked_at, steps = _look_back(run, known, catalogue=catalogue, window=window)
     most = min(max(MOST_DOCUMENTS // max(len(documents), 1), LEAST_ASKED), MOST_ASKED)
     found = episodes.find(signs, assemble, catalogue, most=most)
-    newest_context = assemble(known[-1].last_step) if known else None
+    newest_context = assemble(_newest(row, known, looked_at[1])) if known else None
     if newest_context is not None:
         found = episodes.with_lost_ranks(found, newest_context.body["step"], newest_context.body["ranks"])
     failed = _failed(run, state, assemble)
@@ -250,6 +264,11 @@ def _look_back(
         signs |= onset.scan(run, known, steps, keys, catalogue=catalogue, window=window)
         first, last, looked = steps[0], last or steps[-1], looked + len(steps)
     return signs, None if first is None else (first, last), looked
+
+
+def _newest(row: RunRow, known: Sequence[Attempt], highest: int) -> int:
+    """Return the step that a run is at: the last one in time, of a run whose lines have no times the highest."""
+    return highest if row.newest_step is not None and not row.newest_step.dated else known[-1].last_step
 
 
 def _is_amid_an_episode(signs: Mapping[int, Signs], first: int) -> bool:

@@ -79,7 +79,7 @@ The server goes on. To ask more, in this folder:
 {exports}
   source .venv/bin/activate
   verl-ingest step {run} 137           # a NaN reward
-  verl-ingest step {run} first-bad     # the first step that is not normal
+  verl-ingest step {run} first-bad     # where its trouble began
   verl-ingest step {run} last --json   # for programs
   verl-ingest share 'kl_divergence > 0.05' --last 10m --run {run}
   verl-ingest load YOUR_RUN_FOLDER     # your own logs
