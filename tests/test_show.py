@@ -193,6 +193,13 @@ def test_metrics_make_room_for_the_names_of_runs(width, name):
     assert re.fullmatch(r"left out: .*, clipped \(--json has all\)", rows[2].strip())
 
 
+def test_a_run_whose_times_lie_in_the_future_says_so_below():
+    found = runs.Run(RunRow("ahead", 1, 0, 27_078_000, None, None), Setup(), [], {}, now=0)
+    rows = printed(show_runs.render([found], CATALOGUE, width=120), width=120).splitlines()
+    assert rows[1].split()[:2] == ["ahead", "unknown"] and "ago" not in rows[1]
+    assert rows[-1].strip() == "ahead: times lie 7 h 31 min in the future; set timezone"
+
+
 @pytest.mark.parametrize("width", [100, 60])
 def test_runs_fit_the_width(width):
     golden = {metric.name: 0.0123456 for metric in CATALOGUE.golden}

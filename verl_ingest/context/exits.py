@@ -38,9 +38,12 @@ def tell(run: Run, failed: Sequence[Mapping[str, Any]]) -> Exit:
         return Exit("finished", None, False, f"Finished: step {run.step} of {run.setup.total_steps} is there.")
     if run.state == "running":
         return Exit("running", None, True, f"Running: its last record is {age} old.")
+    if run.state == "unknown":
+        return Exit("unknown", None, None, f"Nothing tells whether it runs: {run.note}.")
     if run.state == "crashed":
         trouble = errors.trouble_of(failed[0]) if failed else troubles.load()[troubles.ANY_ERROR]
-        return Exit("crashed", trouble.name, False, f"Crashed {at}, {age} ago: {trouble.short}.")
+        when = f" ({run.note})" if run.last is None else f", {age} ago"
+        return Exit("crashed", trouble.name, False, f"Crashed {at}{when}: {trouble.short}.")
     pace = f", where a step took {duration(statistics.median(run.pace))}" if run.pace else ""
     sentence = f"Silent {at}, for {age}{pace}, without an error: it hangs, was killed or stopped, or its logs did."
     return Exit(run.state, SILENT, None, sentence)

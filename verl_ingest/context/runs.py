@@ -7,6 +7,7 @@ from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context.setup import Setup, read
+from verl_ingest.context.words import duration
 from verl_ingest.query.store import Mark, Moment, RunRow, Store
 from verl_ingest.query.times import iso
 
@@ -15,6 +16,7 @@ LEAST_SILENT_S = 10.0
 SILENT_STEPS = 3.0  # nor does less than so many steps' time
 ENOUGH_STEPS = 10  # to know the pace
 ENDED_S = 86_400.0
+AHEAD_S = 60.0  # clocks may differ by as much
 
 
 @dataclass(frozen=True)
@@ -36,23 +38,51 @@ class Run:
         return self.row.newest_step.step if self.row.newest_step else None
 
     @property
+    def last(self) -> int | None:
+        """Time of the newest record, None where the only times there are lie in the future.
+
+        When an agent read a line without a time counts only while it tells that the run lives: it may have read it
+        long after it was written. Yet where other times lie in the future there is nothing better.
+        """
+        times = [] if self.note else [self.row.last]
+        if self.row.read is not None:
+            newest = self.row.read[1]
+            if self.note or self.now - newest <= 1_000 * patience(self.row, self.pace):
+                times.append(newest)
+        return max(times, default=None)
+
+    @property
     def age_s(self) -> float:
-        """Age of the newest record."""
-        return (self.now - self.row.last) / 1_000
+        """Age of the newest record, 0 where it is not known."""
+        return 0.0 if self.last is None else max(self.now - self.last, 0) / 1_000
+
+    @property
+    def heard(self) -> str:
+        """Say when the newest record was."""
+        return "not known" if self.last is None else f"{duration(self.age_s)} ago"
+
+    @property
+    def note(self) -> str | None:
+        """Say that the run's times lie in the future, as those of a console in another time zone do."""
+        ahead_s = (self.row.last - self.now) / 1_000
+        return f"times lie {duration(ahead_s)} in the future; set timezone" if ahead_s > AHEAD_S else None
 
     @property
     def state(self) -> str:
-        """Return finished, running, crashed, stalled or ended.
+        """Return finished, running, crashed, stalled, ended or unknown.
 
         Finished: the last step is there. Running: not silent for longer than `patience`. Else crashed where an error
         came after the newest step; else stalled, and after a day ended, since logs don't tell whether that was meant.
+        Unknown: no error, and its times lie in the future.
         """
         if self.setup.total_steps is not None and self.step is not None and self.step >= self.setup.total_steps:
             return "finished"
-        if self.age_s <= patience(self.row, self.pace):
+        if self.last is not None and self.age_s <= patience(self.row, self.pace):
             return "running"
         if self.row.newest_error is not None and _is_after(self.row.newest_error, self.row.newest_step):
             return "crashed"
+        if self.last is None:
+            return "unknown"
         return "stalled" if self.age_s < ENDED_S else "ended"
 
     @property
@@ -70,9 +100,10 @@ class Run:
             "step": self.step,
             "total": self.setup.total_steps,
             "eta_s": None if self.eta_s is None else round(self.eta_s),
-            "age_s": round(self.age_s),
+            "age_s": None if self.last is None else round(self.age_s),
+            "note": self.note,
             "first": iso(self.row.first),
-            "last": iso(self.row.last),
+            "last": iso(self.row.last if self.last is None else self.last),
             "records": self.row.records,
             "world_size": self.setup.world_size,
             "tracker": self.setup.tracker,
@@ -82,8 +113,8 @@ class Run:
 
 def newest(store: Store, *, catalogue: Catalogue, now: int, most: int) -> list[Run]:
     """Return the runs that logged last, newest first, at most `most` of them."""
-    rows = sorted(store.runs(), key=lambda row: -row.last)[:most]
-    return complete(store, rows, catalogue=catalogue, now=now)
+    rows = sorted(store.runs(), key=lambda row: -max(row.last, row.read[1] if row.read else 0))[:most]
+    return sorted(complete(store, rows, catalogue=catalogue, now=now), key=lambda run: (run.age_s, -run.row.last))
 
 
 def complete(store: Store, rows: Sequence[RunRow], *, catalogue: Catalogue, now: int) -> list[Run]:
@@ -113,7 +144,8 @@ def patience(row: RunRow, pace: Sequence[float]) -> float:
     if len(pace) >= ENOUGH_STEPS:
         return max(LEAST_SILENT_S, SILENT_STEPS * statistics.quantiles(pace, n=20)[-1])
     steps = row.newest_step.step if row.newest_step else 0
-    return max(SILENT_S, SILENT_STEPS * (row.last - row.first) / 1_000 / max(steps, 1))
+    spans = [(row.first, row.last), *([row.read] if row.read is not None else [])]
+    return max(SILENT_S, SILENT_STEPS * max(last - first for first, last in spans) / 1_000 / max(steps, 1))
 
 
 def _is_after(error: Mark, step: Mark | None) -> bool:

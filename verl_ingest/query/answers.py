@@ -11,15 +11,21 @@ from verl_ingest.query.times import milliseconds
 
 def run_row(bucket: Mapping[str, Any]) -> RunRow:
     """Return the run that a bucket of `bodies.runs` describes."""
-    dated = bucket["dated"]["last"]["value"]
+    first, last = _span(bucket["dated"]) or _span(bucket)
     return RunRow(
         run_id=bucket["key"]["run_id"],
         records=bucket["doc_count"],
-        first=int(bucket["first"]["value"]),
-        last=int(bucket["last"]["value"] if dated is None else dated),
+        first=first,
+        last=last,
         newest_step=_mark(bucket["step"]),
         newest_error=_mark(bucket["error"]),
+        read=_span(bucket["read"]),
     )
+
+
+def _span(bucket: Mapping[str, Any]) -> tuple[int, int] | None:
+    found = bucket["first"]["value"], bucket["last"]["value"]
+    return None if None in found else (int(found[0]), int(found[1]))
 
 
 def _mark(bucket: Mapping[str, Any]) -> Mark | None:

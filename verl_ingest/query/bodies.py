@@ -62,7 +62,8 @@ def runs(after: Mapping[str, Any] | None, run_id: str | None = None) -> Body:
     """Return the body of one page of runs (or just one), each with its times, newest step and newest error."""
     each = {
         **_span(),
-        "dated": {"filter": IS_DATED, "aggs": {"last": {"max": {"field": "@timestamp"}}}},
+        "dated": {"filter": IS_DATED, "aggs": _span()},
+        "read": {"filter": {"term": {"time_source": "read"}}, "aggs": _span()},
         "error": {"filter": ERROR, "aggs": {"newest": _newest()}},
         # metrics before samples: a copied dump file, which has no times, may look newer than all there is
         "step": {"filter": SAYS_STEP, "aggs": {"newest": _newest({"kind": "asc"})}},

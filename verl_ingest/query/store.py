@@ -133,7 +133,11 @@ class Mark:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run as a list of runs needs it."""
+    """One run as a list of runs needs it.
+
+    `first` and `last` are of the records whose line has a time of its own, where any has; `read` are the times at
+    which an agent read the first and last of those without one.
+    """
 
     run_id: str
     records: int
@@ -141,6 +145,7 @@ class RunRow:
     last: int
     newest_step: Mark | None
     newest_error: Mark | None  # whatever came after it
+    read: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

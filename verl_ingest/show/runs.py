@@ -12,7 +12,7 @@ from verl_ingest.context.runs import Run
 from verl_ingest.context.words import DASH, duration, number
 
 GAP = 1
-STATES = {"running": "green", "stalled": "yellow", "crashed": "red", "finished": "dim", "ended": "dim"}
+STATES = {"running": "green", "stalled": "yellow", "crashed": "red", "finished": "dim", "ended": "dim", "unknown": ""}
 HEADINGS = {
     "kl_ref": "KL",
     "reward_mean": "reward",
@@ -29,7 +29,7 @@ def render(runs: Sequence[Run], catalogue: Catalogue, *, width: int) -> Group:
         ("state", [run.state for run in runs]),
         ("step", [_step(run) for run in runs]),
         ("to go", [DASH if run.eta_s is None else duration(run.eta_s) for run in runs]),
-        ("last record", [f"{' '.join(duration(run.age_s).split()[:2])} ago" for run in runs]),
+        ("last record", [_heard(run) for run in runs]),
     ]
     left_out: list[str] = []
     room = width - sum(map(_width, columns))
@@ -48,13 +48,19 @@ def render(runs: Sequence[Run], catalogue: Catalogue, *, width: int) -> Group:
         table.add_column(heading, justify=justify, no_wrap=not name, overflow="fold", min_width=12 if name else None)
     for name, state, *cells in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(Text(name), Text(state, style=STATES[state]), *cells)
-    note = Text(f"left out: {', '.join(left_out)} (--json has all)", style="dim")
-    return Group(table, note) if left_out else Group(table)
+    notes = [f"{run.row.run_id}: {run.note}" for run in runs if run.note]
+    notes += [f"left out: {', '.join(left_out)} (--json has all)"] if left_out else []
+    return Group(table, *(Text(note, style="dim") for note in notes))
 
 
 def _width(column: tuple[str, Sequence[str]]) -> int:
     heading, cells = column
     return max(map(cell_len, (heading, *cells))) + GAP
+
+
+def _heard(run: Run) -> str:
+    """Say when the newest record was in one unit: there is little room."""
+    return DASH if run.last is None else f"{' '.join(duration(run.age_s).split()[:2])} ago"
 
 
 def _step(run: Run) -> str:

@@ -70,7 +70,7 @@ def _facts(why: Why) -> tuple[str, ...]:
     return (
         "no step yet" if run.step is None else f"step {run.step:,}{of}",
         f"attempt {why.attempt}",
-        f"{run.state}, last record {duration(run.age_s)} ago",
+        f"{run.state}, last record {run.heard}",
         *([f"{duration(run.eta_s)} to go"] if run.eta_s is not None else []),
     )
 

@@ -21,7 +21,7 @@ class Row:
     step: str
     step_address: str | None
     to_go: str
-    age: str
+    heard: str
     golden: tuple[str, ...]
 
 
@@ -53,6 +53,6 @@ def _row(run: Run, catalogue: Catalogue, base: str) -> Row:
         step=DASH if run.step is None else f"{run.step:,}{of}",
         step_address=None if run.step is None else page.step(base, run.row.run_id, run.step),
         to_go=DASH if run.eta_s is None else duration(run.eta_s),
-        age=duration(run.age_s),
+        heard=run.note or run.heard,
         golden=tuple(number(run.golden.get(metric.name)) for metric in catalogue.golden),
     )

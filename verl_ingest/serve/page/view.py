@@ -7,7 +7,6 @@ from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context.around import Around
 from verl_ingest.context.runs import Run
 from verl_ingest.context.step import Evidence, StepContext
-from verl_ingest.context.words import duration
 from verl_ingest.serve.page import charts, golden, heat, lines, parts, ranks, samples, story
 from verl_ingest.serve.page.addresses import Addresses
 from verl_ingest.serve.page.golden import Golden
@@ -84,7 +83,7 @@ def build(
         note=note,
         sentences=tuple(body["summary"][: story.SENTENCES]),
         more=tuple(body["summary"][story.SENTENCES :]),
-        action=story.action(findings, catalogue),
+        action=story.action(findings, catalogue, body["run_id"]),
         error=story.first_error(body["errors"], where),
         golden=golden.rows(body, around, named, catalogue),
         ranks=ranks.strip(body, findings, where),
@@ -114,7 +113,7 @@ def _facts(body: dict[str, Any], run: Run) -> tuple[str, ...]:
     return (
         f"step {body['step']:,}{of}",
         f"attempt {body['attempt']}" + (f" of {attempts}" if attempts > 1 else ""),
-        f"run: {run.state}, last record {duration(run.age_s)} ago",
+        f"run: {run.state}, last record {run.heard}",
     )
 
 
