@@ -185,6 +185,14 @@ def test_a_run_is_as_bad_as_the_step_it_is_in(explain, view_of, write, faults, s
     assert view_of(name, 40).severity == step_severity
 
 
+def test_what_one_rank_alone_drives_is_looked_for_on_that_rank(explain, write):
+    at = {"step": 40, "stage": "reward", "rank": 2}
+    write(replaced(run_of("why-alone", 40), at, metrics={"kl_divergence": 0.9}))
+    body = explain("why-alone", now=START + 405_000).entry()
+    assert "rank 2 alone drives it" in body["sentences"][0]
+    assert body["todo"].startswith("Look at rank 2: its batch and samples, its GPU and host; `verl-ingest series why-")
+
+
 def test_a_run_that_recovered_is_normal_and_says_what_was(explain, write):
     write(replaced(run_of("why-recovered", 45), {"step": 25, "stage": "reward"}, metrics={"kl_divergence": 0.9}))
     body = explain("why-recovered", now=START + 455_000).entry()

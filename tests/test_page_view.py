@@ -44,6 +44,16 @@ def test_planted_faults_are_on_the_first_screen(view_of, demo_with_console, numb
     assert view.severity == severity
 
 
+def test_what_one_rank_alone_drives_is_looked_for_on_that_rank(view_of, demo):
+    action = view_of(demo, 128).action
+    assert action.sentence == (
+        "Look at rank 3: its batch and samples, its GPU and host; "
+        f"`verl-ingest series {demo} kl_divergence --by rank` compares it."
+    )
+    assert action.causes == ()
+    assert view_of(demo, 156).action.sentence.startswith("Read samples from before and after the rise")
+
+
 def test_a_healthy_step_says_normal(view_of, demo):
     view = view_of(demo, 100)
     text = first_screen(view)

@@ -38,7 +38,8 @@ Line = Mapping[str, Any]  # a folded line as `step --json` has it
 class Finding:
     """One abnormal thing; `metrics` are the names it speaks of, `rank` and `host` whom to look at.
 
-    `trouble` is its entry of troubles.yml where it is not a metric that left its range.
+    `trouble` is its entry of troubles.yml where it is not a metric that left its range; `alone` where the other ranks
+    are as usual.
     """
 
     sentence: str
@@ -46,6 +47,18 @@ class Finding:
     rank: int | None = None
     host: str | None = None
     trouble: str | None = None
+    alone: bool = False
+
+
+def first_action(finding: Finding, catalogue: Catalogue, run_id: str) -> str | None:
+    """Return what to do first about it: for its trouble, for the one rank that is unlike the others, or its metric."""
+    if finding.trouble is not None:
+        return troubles.load()[finding.trouble].first_action
+    if finding.alone:
+        compare = f"`verl-ingest series {run_id} {finding.metrics[0]} --by rank`"
+        return f"Look at rank {finding.rank}: its batch and samples, its GPU and host; {compare} compares it."
+    meanings = (catalogue.find(name) for name in finding.metrics)
+    return next((meaning.first_action for meaning in meanings if meaning is not None and meaning.first_action), None)
 
 
 def is_critical(finding: Finding, catalogue: Catalogue) -> bool:
@@ -218,8 +231,8 @@ def of_completeness(completeness: Mapping[str, Any]) -> list[Finding]:
 
 def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:
     rank = metric.driver.rank if metric.driver else metric.pooled.worst_rank
-    named = {"metrics": (metric.key.name,), "rank": rank if metric.outliers else None}
     alone = metric.driver
+    named = {"metrics": (metric.key.name,), "rank": rank if metric.outliers else None, "alone": alone is not None}
     if metric.deviates or alone:
         value, before = number(metric.pooled.mean, metric.unit), f"steps {steps[0]}{DASH}{steps[-1]}"
         median = number(metric.usual.median)
@@ -240,7 +253,9 @@ def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:
     return Finding(
         f"{metric.label} of rank {far.rank} is {number(far.value, metric.unit)}{more}; the other ranks have "
         f"{number(far.others)}.",
-        **named,
+        metrics=(metric.key.name,),
+        rank=far.rank,
+        alone=not more,
     )
 
 

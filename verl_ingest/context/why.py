@@ -27,7 +27,7 @@ from verl_ingest.context.checkpoints import Checkpoint
 from verl_ingest.context.dates import settled
 from verl_ingest.context.episodes import ENDS_AFTER, Episode, Event, may_ruin
 from verl_ingest.context.exits import Exit
-from verl_ingest.context.findings import is_critical
+from verl_ingest.context.findings import first_action, is_critical
 from verl_ingest.context.onset import Signs
 from verl_ingest.context.runs import Run
 from verl_ingest.context.step import StepContext
@@ -126,7 +126,7 @@ class Why:
         """Return what to do first: about how the run ended, else the catalogues' first action for the cause."""
         if self._has_failed:
             return troubles.load()[self.exit.reason].first_action
-        return None if self.cause is None else first_action(self.cause, self.catalogue)
+        return first_action(self.cause.finding, self.catalogue, self.run.row.run_id) if self.cause is not None else None
 
     def entry(self) -> dict[str, Any]:
         """Return it as `why --json` has it."""
@@ -240,14 +240,6 @@ def explain(run: RunReader, *, catalogue: Catalogue, now: int, window: int = bas
         now=newest_context,
         catalogue=catalogue,
     )
-
-
-def first_action(event: Event, catalogue: Catalogue) -> str | None:
-    """Return what to do first about an event."""
-    if event.finding.trouble is not None:
-        return troubles.load()[event.finding.trouble].first_action
-    meanings = (catalogue.find(name) for name in event.finding.metrics)
-    return next((meaning.first_action for meaning in meanings if meaning is not None), None)
 
 
 def _look_back(

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_ingest.catalog import troubles
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context import baseline, errors
-from verl_ingest.context.findings import Finding, is_critical
+from verl_ingest.context.findings import Finding, first_action, is_critical
 from verl_ingest.context.words import first_line, pids, ranks
 from verl_ingest.serve.page.ranks import Place, whereabouts
 
@@ -50,15 +49,14 @@ def severity(body: Mapping[str, Any], findings: Sequence[Finding], catalogue: Ca
     return NORMAL if steps >= baseline.ENOUGH else UNKNOWN
 
 
-def action(findings: Sequence[Finding], catalogue: Catalogue) -> Action | None:
-    """Return what the catalogues say to do about the first finding that they know."""
+def action(findings: Sequence[Finding], catalogue: Catalogue, run_id: str) -> Action | None:
+    """Return what to do about the first finding that the catalogues know, and its causes where those are no rank's."""
     for finding in findings:
-        if finding.trouble is not None:
-            return Action(troubles.load()[finding.trouble].first_action)
-        for name in finding.metrics:
-            metric = catalogue.find(name)
-            if metric is not None and metric.first_action:
-                return Action(metric.first_action, metric.causes[:SENTENCES])
+        sentence = first_action(finding, catalogue, run_id)
+        if sentence is not None:
+            named = [] if finding.trouble is not None or finding.alone else map(catalogue.find, finding.metrics)
+            metric = next((metric for metric in named if metric is not None and metric.first_action), None)
+            return Action(sentence, () if metric is None else metric.causes[:SENTENCES])
     return None
 
 
