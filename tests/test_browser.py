@@ -255,6 +255,17 @@ class TestLooks:
             window.evaluate("document.querySelectorAll('details').forEach((details) => (details.open = true))")
             assert window.evaluate("document.documentElement.scrollWidth") == 360, address
 
+    def test_a_phone_has_the_way_back_and_more_than_the_names_of_runs(self, visit, demo, write):
+        write([record("phone-" + "x" * 80, 5, step=5, metrics={"loss": 1.0})])
+        window = visit("/runs", viewport={"width": 360, "height": 740})
+        assert window.get_by_role("columnheader", name="state").bounding_box()["x"] < 300
+        last = window.get_by_role("columnheader").last
+        last.scroll_into_view_if_needed()
+        assert last.bounding_box()["x"] + last.bounding_box()["width"] <= 360
+        for address in (page.run("", demo), page.step("", demo, 128)):
+            window.goto(address)
+            expect(window.get_by_role("link", name="verl runs")).to_be_visible()
+
     def test_the_first_screen_needs_no_script(self, visit, demo_with_console):
         window = visit(page.step("", demo_with_console, 199), java_script_enabled=False)
         for words in ("Critical", "Do first", "First error", "Golden six", "train-node-01", "Stages", "Kibana ↗"):
