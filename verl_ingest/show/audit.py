@@ -54,7 +54,9 @@ def _balance(report: Report) -> Table:
 def _missing(report: Report) -> Iterator[Text]:
     files = [file for file in report.files if file.missing]
     for file in files[:_NAMED_FILES]:
-        yield Text(f"\n{file.log.path}: {file.missing:,} of {file.lines:,} lines missing", style="red", overflow="ignore")
+        yield Text(
+            f"\n{file.log.path}: {file.missing:,} of {file.lines:,} lines missing", style="red", overflow="ignore"
+        )
         yield from _lines(file)
     if len(files) > _NAMED_FILES:
         yield Text(f"\nand {len(files) - _NAMED_FILES:,} more files; --json names every missing line")
