@@ -10,13 +10,12 @@ from verl_ingest.context import attempts, onset, why
 from verl_ingest.context.dates import settled
 from verl_ingest.context.words import counted
 from verl_ingest.errors import InputError, NotFound
-from verl_ingest.query.store import RunReader, Store
+from verl_ingest.query.store import LAST_STEP, RunReader, Store
 from verl_ingest.query.times import parse_time
 
 NEWEST_RUN = "@last"
 NO_RUNS = "There are no runs yet; `verl-ingest load PATH` brings in the logs of one."
 SHOWN = 8
-LAST_STEP = 2**53  # the normaliser keeps no larger one
 
 
 @contextmanager

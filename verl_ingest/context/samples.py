@@ -7,7 +7,7 @@ from verl_ingest.context import attempts
 from verl_ingest.context.dates import settled
 from verl_ingest.context.words import counted, number
 from verl_ingest.errors import NotFound
-from verl_ingest.query.store import Document, RunReader, Scores, Segment
+from verl_ingest.query.store import LAST_STEP, Document, RunReader, Scores, Segment
 
 LOWEST = 5
 LONGEST = 3
@@ -72,8 +72,17 @@ def find(run: RunReader, step: int, *, order: str, most: int, text: str | None) 
     here = (attempts.segments(known, newest, step, step) or [Segment(step, step)])[0]
     found = run.samples(here, most if text is None else ALL, order=order)
     if not found:
-        raise NotFound(f"Step {step} of run '{run.run_id}' has no samples; rollout dumps are where they come from.")
+        raise NotFound(f"Step {step} of run '{run.run_id}' has no samples; {_nearest(run, step)}.")
     return [document for document in found if text is None or _holds(document, text.lower())][:most]
+
+
+def _nearest(run: RunReader, step: int) -> str:
+    """Name the steps right before and after one without samples that have some."""
+    before = run.samples(Segment(0, step - 1), 1, order="last") if step else []
+    steps = [document["step"] for document in (*before, *run.samples(Segment(step + 1, LAST_STEP), 1, order="first"))]
+    if not steps:
+        return "rollout dumps are where they come from, and none of this run are loaded"
+    return f"the nearest that {'has' if len(steps) == 1 else 'have'} some: {' and '.join(map(str, steps))}"
 
 
 def of_prompt(run: RunReader, prompt_id: str) -> list[Document]:

@@ -13,6 +13,8 @@ SORTS = {
     "lowest": ("sample.score", "asc", "double"),
     "highest": ("sample.score", "desc", "double"),
     "longest": ("sample.output_length", "desc", "integer"),
+    "first": ("step", "asc", "long"),
+    "last": ("step", "desc", "long"),
 }
 
 
@@ -55,7 +57,7 @@ def read_keys(aggregations: Mapping[str, Any], names: Sequence[str]) -> dict[Key
 
 
 def samples(run_id: str, segment: Segment, size: int, *, order: str) -> Body:
-    """Return the body that finds the samples with the lowest or highest scores, or the longest responses."""
+    """Return the body that finds samples in one of the orders of SORTS."""
     field, direction, kind = SORTS[order]
     # Only the samples' indices have these fields, and the snapshot of a run is of all of its indices.
     sort = {"order": direction, "missing": "_last", "unmapped_type": kind}

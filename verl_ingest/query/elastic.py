@@ -152,7 +152,7 @@ class ElasticRun:
         return self._documents(bodies.records(self.run_id, step))
 
     def samples(self, segment: Segment, size: int, *, order: str = "lowest") -> list[Document]:
-        """Return the samples with the lowest or highest scores, or the longest responses."""
+        """Return samples in an order: one of `SAMPLE_ORDERS`, or of the `first` or `last` steps."""
         if not self._has_samples:
             return []
         hits = self._search(beside.samples(self.run_id, segment, size, order=order))["hits"]["hits"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 Document = dict[str, Any]
+LAST_STEP = 2**53  # the normaliser keeps no larger one
 
 
 class Key(NamedTuple):
@@ -214,7 +215,7 @@ class RunReader(Protocol):
         """Return all documents of a step but its samples, in order of time, then of file and offset."""
 
     def samples(self, segment: Segment, size: int, *, order: str = "lowest") -> list[Document]:
-        """Return the samples with the lowest or highest scores, or the longest responses (see `SAMPLE_ORDERS`)."""
+        """Return samples in an order: one of `SAMPLE_ORDERS`, or of the `first` or `last` steps."""
 
     def prompt(self, prompt_id: str) -> list[Document]:
         """Return the samples of one prompt, in order of step, then of time."""

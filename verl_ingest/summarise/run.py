@@ -17,13 +17,12 @@ from verl_ingest.context.attempts import Attempt
 from verl_ingest.context.dates import settled
 from verl_ingest.query import summaries
 from verl_ingest.query.elastic import ElasticRun, ElasticStore
-from verl_ingest.query.store import Document, MadeOf, Segment
+from verl_ingest.query.store import LAST_STEP, Document, MadeOf, Segment
 from verl_ingest.summarise import writing
 from verl_ingest.summarise.step import summarise
 
 STEPS = 500  # looked at together
 RECORDS = 20_000  # in memory, or those of one step
-LAST_STEP = 2**53
 NEWEST = 100  # steps that each look of `keep_up` is at;
 LOOKS_PER_WHOLE = 120  # at all steps every so often, for records that come very late
 
