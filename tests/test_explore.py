@@ -18,6 +18,8 @@ def test_why_says_the_verdict_first_and_what_to_do(ask, demo):
         "first action ",
         "last healthy checkpoint  none is in the logs",
         "170\u2013180  Rank 6 (train-node-02)",
+        "\n156\u2013240    KL 0.0228 nats is",  # its own steps, though 155 is the first of the episode
+        "\n128        KL 0.0204 nats is",
     ):
         assert words in shown
     assert rows[-1] == "looked at steps 1 to 240 \u00b7 clock of train-node-02 +0.35 s"
@@ -132,6 +134,18 @@ def test_samples_of_a_step(ask, write):
     assert len(rows) == 3 + 9
 
 
+def test_a_step_without_samples_names_the_nearest_that_have_some(ask, write):
+    write([*run_of("gaps", 9), *(sample("gaps", 100 + step, step, 0.5) for step in (1, 2, 6, 8))])
+    without = "error: Step {} of run 'gaps' has no samples; the nearest that {}.\n"
+    assert ask("samples", "gaps", "4").err == without.format(4, "have some: 2 and 6")
+    assert ask("samples", "gaps", "9").err == without.format(9, "has some: 8")
+
+
+def test_the_case_of_a_catalogues_metric_does_not_matter(ask, demo):
+    found = ask("series", demo, "kl", "--json")
+    assert (found.code, found.out) == (0, ask("series", demo, "KL", "--json").out)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -145,7 +159,7 @@ def test_samples_of_a_step(ask, write):
         (["series", "ask-demo", "kl_ref", "entropy", "--by", "rank"], "error: --by rank shows one metric;"),
         (["compare", "ask-demo", "ask-demo", "x"], "error: Neither 'ask-demo' nor 'ask-demo' has the metric x"),
         (["samples", "ask-demo"], "error: samples: say of what; give a step, or --prompt"),
-        (["samples", "ask-demo", "5"], "error: Step 5 of run 'ask-demo' has no samples;"),
+        (["samples", "ask-demo", "5"], "error: Step 5 of run 'ask-demo' has no samples; rollout dumps are where"),
         (["samples", "ask-demo", "--prompt", "x"], "error: Run 'ask-demo' has no sample with the prompt id x;"),
         (["samples", "ask-demo", "5", "--lowest", "1", "--longest", "1"], "error: samples: --lowest, --highest and"),
     ],

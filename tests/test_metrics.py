@@ -208,6 +208,13 @@ def test_names_of_a_family_or_a_stranger_are_the_name_itself():
     assert small.names_of("other") == ("other",)
 
 
+def test_what_a_user_types_means_a_metric_in_any_case_where_only_one_fits():
+    small = catalogue(names=["loss", "Actor/Loss"])
+    assert [small.quantity(typed) for typed in ("LOSS", "actor/loss", "loss_mean")] == ["loss_mean"] * 3
+    two = metrics.check([{**LOSS, "names": ["loss"]}, {**LOSS, "name": "other", "names": ["LOSS"]}])
+    assert [two.quantity(typed) for typed in ("LOSS", "loss", "Loss")] == ["other", "loss_mean", "Loss"]
+
+
 def test_extremes_are_metrics_of_their_own_without_judgement():
     small = catalogue(extremes=["loss", "actor/loss"], unit="nats", alarm=[{"above": 1}], finite="required")
     lowest = small.find("actor/loss/min")

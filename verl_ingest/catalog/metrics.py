@@ -100,6 +100,12 @@ class Catalogue:
         metric = self.find(name)
         return metric.names if metric is not None and name in metric.names else (name,)
 
+    def quantity(self, typed: str) -> str:
+        """Return the metric that a user means, in any case where only one fits; `typed` itself where none does."""
+        exact = self.names_of(typed)[0]
+        alike = {metric.name for metric in self.metrics if typed.lower() in map(str.lower, metric.names)}
+        return alike.pop() if exact == typed and len(alike) == 1 else exact
+
     def explicit_names(self) -> tuple[str, ...]:
         """Return every exact name, sorted: those the index template maps on their own."""
         return tuple(sorted(self._by_name))

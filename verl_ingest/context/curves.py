@@ -53,7 +53,7 @@ def find(run: RunReader, name: str, catalogue: Catalogue) -> Series:
     try:
         return series.read(run, name, catalogue=catalogue)
     except NotFound:
-        quantity = catalogue.names_of(name)[0]
+        quantity = catalogue.quantity(name)
         if quantity == name:
             raise
         return series.read(run, quantity, catalogue=catalogue)
