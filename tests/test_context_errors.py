@@ -38,6 +38,22 @@ def test_a_consequence_long_before_another_error_is_the_first_one():
 
 
 @pytest.mark.parametrize(
+    ("other", "blamed"),
+    [
+        (error(1, OOM, ranks=[3], pids=[77], stack="Traceback"), "gpu_out_of_memory"),
+        (error(1, OOM, pids=[77], stack="Traceback"), "gpu_out_of_memory"),
+        (error(1, OOM, ranks=[4], pids=[78], stack="Traceback"), "failed"),  # another process's
+        (error(1, "killed by SIGTERM", ranks=[3], pids=[77]), "failed"),  # not what was raised
+        (error(1, "ValueError: x", ranks=[3], pids=[77], stack="Traceback"), "failed"),  # of no known kind either
+    ],
+)
+def test_a_line_that_says_nothing_yields_to_its_own_traceback(other, blamed):
+    first = error(1, "update_actor failed, will be retried", ranks=[3], pids=[77])
+    found = errors.blamed([first, other], {})
+    assert (found[0]["kind"], len(found)) == (blamed, 2)
+
+
+@pytest.mark.parametrize(
     ("others", "said"),
     [
         ([], []),

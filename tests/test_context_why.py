@@ -80,7 +80,9 @@ def test_why_says_what_the_demo_ended_in(of_demo):
     assert (body["severity"], body["verdict"], body["attempt"]) == ("critical", "abnormal since step 156", 2)
     assert body["sentences"][0].startswith("Began at step 156 (2026-03-01 16:31:44 UTC): KL 0.0228 nats is")
     assert body["sentences"][0].endswith("At step 240 it is 0.114 nats.")
-    assert body["sentences"][1].startswith("Also: gradients are zero on rank 0 in steps 155\u2013156, ")
+    assert body["sentences"][1].startswith(
+        "Also: gradients are zero on rank 0 in steps 155\u2013156, GPU out of memory on rank 3 at step 199, clip"
+    )
     assert body["sentences"][2] == "Attempt 1 ended at step 205, without rank 7."
     assert body["todo"].startswith("Read samples from before and after the rise")
     assert (body["checkpoint"], body["resume"]) == (None, None)

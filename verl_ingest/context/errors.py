@@ -23,7 +23,8 @@ Entry = Mapping[str, Any]
 def blamed(errors: Sequence[Entry], hosts: Mapping[int, str]) -> list[dict[str, Any]]:
     """Return the errors (folded, in order of true time), the one to blame first.
 
-    That is the first one, but an error that is usually a consequence yields to another kind that came soon after it.
+    That is the first one, but an error that is usually a consequence yields to another kind that came soon after it,
+    and a process's line of no known kind (`update_actor failed`) to the known one whose traceback it logs soon after.
     Each says its trouble (`kind`), its host by that of its rank, its GPU where it names one, and its innermost frames.
     """
     found = [
@@ -36,12 +37,20 @@ def blamed(errors: Sequence[Entry], hosts: Mapping[int, str]) -> list[dict[str, 
         }
         for error in errors
     ]
-    if found and trouble_of(found[0]).consequence:
-        soon = parse_time(found[0]["time"]) + NEAR_MS
-        for number, error in enumerate(found):
-            if not trouble_of(error).consequence and parse_time(error["time"]) <= soon:
-                return [error, *found[:number], *found[number + 1 :]]
+    for number, error in enumerate(found[1:], 1):
+        is_soon = parse_time(error["time"]) <= parse_time(found[0]["time"]) + NEAR_MS
+        if is_soon and not trouble_of(error).consequence and _yields(found[0], error):
+            return [error, *found[:number], *found[number + 1 :]]
     return found
+
+
+def _yields(first: Entry, other: Entry) -> bool:
+    """Tell whether the first error is rather to be blamed on the other, which is no consequence."""
+    if trouble_of(first).consequence:
+        return True
+    names = [trouble_of(error).name for error in (first, other)]
+    is_explained = names[0] == troubles.ANY_ERROR != names[1] and other["stack_trace"] is not None
+    return is_explained and any(set(first[by]) & set(other[by]) for by in ("ranks", "pids"))
 
 
 def trouble_of(error: Entry) -> Trouble:

@@ -176,10 +176,16 @@ class Why:
         return f"Began at step {event.first}{when}: {event.finding.sentence}{now}"
 
     def _then(self) -> list[str]:
-        """Say what came with and after the cause, the rest folded."""
-        others = [event for event in self.current.events if event is not self.cause]
-        others.sort(key=lambda event: (not may_ruin(event.finding, self.catalogue), -event.steps))
-        said = [self._brief(event) for event in sorted(others[:MOST_CONSEQUENCES], key=lambda event: event.first)]
+        """Say what came with and after the cause, the rest folded; errors and known troubles before metrics."""
+
+        def weight(event: Event) -> tuple[bool, bool, bool, int]:
+            finding, ruins = event.finding, may_ruin(event.finding, self.catalogue)
+            is_trouble = finding.trouble is not None and ruins
+            return not is_trouble, not is_critical(finding, self.catalogue), not ruins, -event.steps
+
+        others = sorted((event for event in self.current.events if event is not self.cause), key=weight)
+        shown = sorted(others[:MOST_CONSEQUENCES], key=lambda event: (weight(event)[0], event.first))
+        said = [self._brief(event) for event in shown]
         rest = len(others) - len(said)
         return [f"Also: {listed([*said, *([f'{rest} more'] if rest else [])])}."] if said else []
 

@@ -86,14 +86,14 @@ def _first_error(body: Mapping[str, Any]) -> RenderableType | None:
 
 
 def _episodes(episodes: Sequence[Mapping[str, Any]]) -> RenderableType | None:
-    """Show the newest episodes, the last one with all that happened in it."""
+    """Show the newest episodes, each as its cause and what else happened in it, all with their own steps."""
     if not episodes:
         return None
     table = _grid()
     table.add_column(no_wrap=True)
     for episode in reversed(episodes[-EPISODES:]):
         cause = next(event for event in episode["events"] if event["sentence"] == episode["sentence"])
-        table.add_row(Text(_steps(episode), style="bold"), _told(cause))
+        table.add_row(Text(_steps(cause), style="bold"), _told(cause))
         events = [event for event in episode["events"] if event["sentence"] != episode["sentence"]]
         for event in events[:EVENTS]:
             table.add_row(Text(f"  {_steps(event)}", style="dim"), _told(event))
