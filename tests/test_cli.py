@@ -61,6 +61,23 @@ def test_the_settings_file_can_be_named(tmp_path: Path):
     assert done.stderr.startswith("error: other.yml: timezone is 'Nowhere': ")
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--settings", "{}", "apply"], "the settings can't be read: Is a directory"),
+        (["load", "{}"], "no log file in this folder"),
+        (["audit", "{}"], "no log file in this folder"),
+    ],
+)
+def test_what_may_not_be_read_is_told_by_who_reads_it(words, why, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
+    monkeypatch.setattr(sys, "argv", ["verl-ingest", *(word.format(tmp_path) for word in words)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}: {why}")
+
+
 def test_a_server_that_is_down_is_one_sentence(tmp_path: Path):
     done = run("apply", folder=tmp_path, ELASTICSEARCH_URL="http://127.0.0.1:1")
     assert done.returncode == 1

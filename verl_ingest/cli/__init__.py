@@ -46,7 +46,12 @@ def _common(
     context: typer.Context,
     file: Annotated[
         Path | None,
-        typer.Option("--settings", metavar="FILE", help="Settings to use instead of settings.yml in this folder."),
+        typer.Option(
+            "--settings",
+            metavar="FILE",
+            help="Settings to use instead of settings.yml in this folder.",
+            readable=False,  # who reads it says what is wrong, as for all files
+        ),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")

@@ -27,7 +27,9 @@ def dead_letters(
     context: typer.Context,
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="PATH", help="Rejected files, or their folders; default: the agent's folder."),
+        typer.Argument(
+            metavar="PATH", help="Rejected files, or their folders; default: the agent's folder.", readable=False
+        ),
     ] = None,
     send: Annotated[
         bool, typer.Option("--replay", help="Send the records that are missing, with the ids they had.")

@@ -22,7 +22,8 @@ from verl_ingest.errors import InputError, StoreError
 from verl_ingest.settings import Settings
 
 Paths = Annotated[
-    list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or log files (also rotated, also .gz).")
+    list[Path],
+    typer.Argument(metavar="PATH...", help="Folders of runs, or log files (also rotated, also .gz).", readable=False),
 ]
 Run = Annotated[str | None, typer.Option(help="Name of the run, instead of the folder's.")]
 Zone = Annotated[
