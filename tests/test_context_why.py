@@ -166,6 +166,17 @@ def test_a_healthy_run_says_so(explain, write):
     }
 
 
+def test_times_in_the_future_are_said_and_no_age_is_made_of_them(explain, write):
+    write(run_of("why-ahead", 40))
+    body = explain("why-ahead", now=START - 27_060_000).entry()
+    assert (body["exit"]["state"], body["age_s"], body["note"]) == (
+        "unknown",
+        None,
+        "times lie 7 h 37 min in the future; set timezone",
+    )
+    assert body["sentences"][0] == f"Nothing tells whether it runs: {body['note']}."
+
+
 def test_too_few_steps_are_said(explain, write):
     write(run_of("why-young", 5))
     body = explain("why-young", now=START + 55_000).entry()

@@ -43,7 +43,8 @@ def list_runs(
 ) -> None:
     """List runs: state, newest step, time to go, golden six.
 
-    The run that logged last comes first. A run is running, finished, crashed, stalled, or ended (silent for a day).
+    The run that logged last comes first. A run is running, finished, crashed, stalled, ended (silent for a day), or
+    unknown (its times lie in the future).
     """
     catalogue = metrics.load()
     with open_store(context) as store:

@@ -108,7 +108,7 @@ class Why:
     @property
     def sentences(self) -> list[str]:
         """Return at most three sentences: first cause with evidence, what followed, and what was before."""
-        said = [self.exit.sentence] if self._has_failed else []
+        said = [self.exit.sentence] if self._has_failed or self.run.last is None else []
         if self.cause is not None:
             said += [self._began(self.cause), *self._then()]
         elif self.failed:
@@ -141,8 +141,9 @@ class Why:
             "step": self.run.step,
             "total_steps": self.run.setup.total_steps,
             "attempt": self.attempt,
-            "age_s": round(self.run.age_s),
-            "last": iso(self.run.row.last),
+            "age_s": None if self.run.last is None else round(self.run.age_s),
+            "last": iso(self.run.row.last if self.run.last is None else self.run.last),
+            "note": self.run.note,
             "began": None if cause is None else {"step": cause.first, "time": cause.time},
             "cause": None if cause is None else cause.entry(),
             "first_error": failed[0] if failed else None,

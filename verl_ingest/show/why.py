@@ -36,7 +36,8 @@ def _title(body: Mapping[str, Any]) -> Text:
     title = Text(body["run_id"], style="bold")
     of = f" of {body['total_steps']}" if body["total_steps"] is not None else ""
     step = "no step yet" if body["step"] is None else f"step {body['step']}{of}"
-    details = (step, f"attempt {body['attempt']}", body["exit"]["state"], f"last record {duration(body['age_s'])} ago")
+    heard = "not known" if body["age_s"] is None else f"{duration(body['age_s'])} ago"
+    details = (step, f"attempt {body['attempt']}", body["exit"]["state"], f"last record {heard}")
     title.append(f"{DOT}{DOT.join(details)}{DOT}", style="not bold")
     title.append(body["verdict"], style=STYLES.get(body["severity"], "bold yellow"))
     return title
@@ -124,6 +125,7 @@ def _trust(body: Mapping[str, Any]) -> Text | None:
     if looked is None:
         return None
     parts = [f"looked at steps {looked['first']} to {looked['last']}"]
+    parts += [body["note"]] if body["note"] else []
     parts += [f"clock of {host} {skew:+.2f} s" for host, skew in body["clock_skew"].items()]
     return Text(DOT.join(parts), style="dim")
 
