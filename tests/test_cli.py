@@ -67,6 +67,7 @@ def test_the_settings_file_can_be_named(tmp_path: Path):
         (["--settings", "{}", "apply"], "the settings can't be read: Is a directory"),
         (["load", "{}"], "no log file in this folder"),
         (["audit", "{}"], "no log file in this folder"),
+        (["check", "{}"], "the configuration can't be read: Is a directory"),
     ],
 )
 def test_what_may_not_be_read_is_told_by_who_reads_it(words, why, tmp_path: Path, monkeypatch, capsys):

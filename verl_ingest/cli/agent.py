@@ -21,7 +21,9 @@ def check_agent(
     context: typer.Context,
     config: Annotated[
         Path | None,
-        typer.Argument(metavar="[CONFIG]", help="A fluent-bit.yaml to check; default: what these settings render."),
+        typer.Argument(
+            metavar="[CONFIG]", help="A fluent-bit.yaml to check; default: what these settings render.", readable=False
+        ),
     ] = None,
 ) -> None:
     """Check Fluent Bit's configuration: names, values, what loses lines; and run it on sample logs.

@@ -41,5 +41,5 @@ def load_files(
     if as_json:
         typer.echo(orjson.dumps(summary, option=orjson.OPT_INDENT_2).decode())
     else:
-        terminal.console().print(show_load.render(summary, found))
+        terminal.show(show_load.render(summary, found))
     reading.refuse_incomplete(summary.refused, summary.unreadable, again="load")
