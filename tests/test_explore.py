@@ -32,9 +32,9 @@ def test_why_prints_json_and_nothing_else(ask, write):
     write([*run_of("why-json", 19), saved, late, died])
     body = json.loads(ask("why", "why-json", "--json").out)
     assert list(body) == [
-        *("run_id", "severity", "verdict", "sentences", "exit", "step", "total_steps", "attempt", "age_s", "last", "note"),
-        *("began", "cause", "first_error", "then", "episodes", "earlier_attempts", "checkpoint", "resume", "todo"),
-        *("looked_at", "clock_skew"),
+        *("run_id", "severity", "verdict", "sentences", "exit", "step", "total_steps", "attempt", "age_s", "last"),
+        *("note", "began", "cause", "first_error", "then", "episodes", "earlier_attempts", "checkpoint", "resume"),
+        *("todo", "looked_at", "clock_skew"),
     ]
     assert body["first_error"]["ranks"] == [1] and body["first_error"]["host"] == "node-0"
     assert body["checkpoint"]["step"] == 19
