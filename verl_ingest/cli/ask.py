@@ -16,13 +16,12 @@ from verl_ingest.context import baseline, lines, names, narrow, runs, search, sh
 from verl_ingest.index import client
 from verl_ingest.links import step as step_links
 from verl_ingest.query.elastic import ElasticStore
-from verl_ingest.query.store import Document, Lines
+from verl_ingest.query.store import MOST_RANK, Document, Lines
 from verl_ingest.query.times import milliseconds, parse_duration, parse_time
 from verl_ingest.show import lines as show_lines
 from verl_ingest.show import runs as show_runs
 from verl_ingest.show import step as show_step
 
-MOST_RANK = 2**31 - 1
 LINE = 400  # characters of a line in a terminal
 POLL_S = 2.0
 LATE_MS = 60_000  # lines that come in so late are followed at once,

@@ -7,13 +7,14 @@ import typer
 
 from verl_ingest.catalog import metrics
 from verl_ingest.cli import terminal
-from verl_ingest.cli.ask import MOST_RANK, Json
+from verl_ingest.cli.ask import Json
 from verl_ingest.context import baseline, names
 from verl_ingest.errors import NotFound, StoreError
 from verl_ingest.index import client
 from verl_ingest.links import step as step_links
 from verl_ingest.links.step import Span
 from verl_ingest.query.elastic import ElasticStore
+from verl_ingest.query.store import MOST_RANK
 from verl_ingest.settings import ENV_PREFIX, Settings
 
 

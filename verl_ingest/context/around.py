@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from verl_ingest.catalog.metrics import Catalogue
-from verl_ingest.context import attempts, baseline, onset, pooling, step
+from verl_ingest.context import attempts, baseline, onset, pooling, runs, step
 from verl_ingest.context.findings import Finding
 from verl_ingest.context.pooling import Value
 from verl_ingest.context.runs import Run
@@ -64,14 +64,8 @@ def gather(
         nonfinite=run.nonfinite_steps([*before, *here, *after]),
         previous=previous,
         next=next(iter(run.steps(low=at + 1, size=1, newest_first=False)), None),
-        run=_state(run, evidence.total_steps, now),
+        run=runs.as_it_is(run, Setup(total_steps=evidence.total_steps), now=now),
     )
-
-
-def _state(run: RunReader, total_steps: int | None, now: int) -> Run:
-    row = run.row()
-    pace = run.pace(row.newest_step.step) if row.newest_step is not None else []
-    return Run(row, Setup(total_steps=total_steps), pace, {}, now)
 
 
 def _charted(evidence: Evidence, findings: Sequence[Finding], catalogue: Catalogue) -> list[Key]:

@@ -8,7 +8,7 @@ from typing import Any
 from verl_ingest.catalog.metrics import Catalogue
 from verl_ingest.context.setup import Setup, read
 from verl_ingest.context.words import duration
-from verl_ingest.query.store import Mark, Moment, RunRow, Store
+from verl_ingest.query.store import Mark, Moment, RunReader, RunRow, Store
 from verl_ingest.query.times import iso
 
 SILENT_S = 60.0  # less silence than this means nothing, as long as a run's own pace is not known
@@ -92,6 +92,14 @@ class Run:
             return None
         return max((self.setup.total_steps - self.step) * statistics.median(self.pace) - self.age_s, 0.0)
 
+    def newest_record(self) -> dict[str, Any]:
+        """Return age and time of the newest record and the note about it, as JSON has them."""
+        return {
+            "age_s": None if self.last is None else round(self.age_s),
+            "last": iso(self.row.last if self.last is None else self.last),
+            "note": self.note,
+        }
+
     def entry(self) -> dict[str, Any]:
         """Return the run as `runs --json` has it; what is not known is null."""
         return {
@@ -100,10 +108,8 @@ class Run:
             "step": self.step,
             "total": self.setup.total_steps,
             "eta_s": None if self.eta_s is None else round(self.eta_s),
-            "age_s": None if self.last is None else round(self.age_s),
-            "note": self.note,
+            **self.newest_record(),
             "first": iso(self.row.first),
-            "last": iso(self.row.last if self.last is None else self.last),
             "records": self.row.records,
             "world_size": self.setup.world_size,
             "tracker": self.setup.tracker,
@@ -137,6 +143,13 @@ def complete(store: Store, rows: Sequence[RunRow], *, catalogue: Catalogue, now:
         )
         for row in rows
     ]
+
+
+def as_it_is(run: RunReader, of: Setup, *, now: int) -> Run:
+    """Return one run without its golden six; `of` is how it was set up."""
+    row = run.row()
+    pace = run.pace(row.newest_step.step) if row.newest_step is not None else []
+    return Run(row, of, pace, {}, now)
 
 
 def patience(row: RunRow, pace: Sequence[float]) -> float:

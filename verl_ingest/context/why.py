@@ -19,6 +19,7 @@ from verl_ingest.context import (
     exits,
     lines,
     onset,
+    runs,
     setup,
     step,
 )
@@ -33,7 +34,6 @@ from verl_ingest.context.runs import Run
 from verl_ingest.context.step import StepContext
 from verl_ingest.context.words import DASH, counted, listed, number, ranks
 from verl_ingest.query.store import Lines, RunReader, RunRow
-from verl_ingest.query.times import iso
 
 LOOK = 500  # steps
 FARTHEST = 2_000
@@ -141,9 +141,7 @@ class Why:
             "step": self.run.step,
             "total_steps": self.run.setup.total_steps,
             "attempt": self.attempt,
-            "age_s": None if self.run.last is None else round(self.run.age_s),
-            "last": iso(self.run.row.last if self.run.last is None else self.run.last),
-            "note": self.run.note,
+            **self.run.newest_record(),
             "began": None if cause is None else {"step": cause.first, "time": cause.time},
             "cause": None if cause is None else cause.entry(),
             "first_error": failed[0] if failed else None,
@@ -219,9 +217,7 @@ def explain(run: RunReader, *, catalogue: Catalogue, now: int, window: int = bas
     newest = run.steps(size=1, newest_first=True)
     documents = settled(run.records(newest[0])) if newest else []
     known = attempts.find(run, documents) if newest else []
-    row = run.row()
-    pace = run.pace(row.newest_step.step) if row.newest_step is not None else []
-    state = Run(row, setup.read(run.setup()), pace, {}, now)
+    state = runs.as_it_is(run, setup.read(run.setup()), now=now)
 
     def assemble(number: int) -> StepContext:
         return step.assemble(run, number, catalogue=catalogue, now=now, window=window)
@@ -229,7 +225,7 @@ def explain(run: RunReader, *, catalogue: Catalogue, now: int, window: int = bas
     signs, looked_at, steps = _look_back(run, known, catalogue=catalogue, window=window)
     most = min(max(MOST_DOCUMENTS // max(len(documents), 1), LEAST_ASKED), MOST_ASKED)
     found = episodes.find(signs, assemble, catalogue, most=most)
-    newest_context = assemble(_newest(row, known, looked_at[1])) if known else None
+    newest_context = assemble(_newest(state.row, known, looked_at[1])) if known else None
     if newest_context is not None:
         found = episodes.with_lost_ranks(found, newest_context.body["step"], newest_context.body["ranks"])
     failed = _failed(run, state, assemble)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 Document = dict[str, Any]
 LAST_STEP = 2**53  # the normaliser keeps no larger one
+MOST_RANK = 2**31 - 1  # nor is a larger one an integer to the store
 
 
 class Key(NamedTuple):

@@ -9,12 +9,11 @@ from urllib.parse import parse_qsl, unquote
 
 from verl_ingest.context import names, step
 from verl_ingest.errors import InputError
-from verl_ingest.query.store import RunReader
+from verl_ingest.query.store import MOST_RANK, RunReader
 from verl_ingest.query.times import iso, parse_time
 
 ELSEWHERE = ("kibana", "grafana", "explore")
 MOST_PARAMETERS = 64
-MOST_RANK = 2**31 - 1
 LAST_TIME = 9_214_646_400_000  # 2262, when times with nanoseconds end
 LONGEST_BUCKET = 86_400_000
 # How long after the last record a time still is that step's, where the run's own pace is not known.

@@ -17,10 +17,9 @@ from verl_ingest.context.series import Series
 from verl_ingest.context.why import Why
 from verl_ingest.errors import NotFound
 from verl_ingest.links import grafana, page
-from verl_ingest.query.store import RunReader, Store
+from verl_ingest.query.store import MOST_RANK, RunReader, Store
 from verl_ingest.settings import Settings
 
-MOST_RANK = 2**31 - 1
 WIDEST = 500  # steps
 EXPLAINED = 64  # runs, the explanations of which are kept
 EXPLAINED_S = 15.0  # readers who step through a run ask for the same one each time
