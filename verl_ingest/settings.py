@@ -120,10 +120,12 @@ class Agent(BaseModel):
 
     state: Annotated[str, AfterValidator(_path)] = "/var/lib/verl-ingest"
     buffer_limit: Annotated[str, AfterValidator(_size)] = "5G"
+    username: Name | None = None
     secret_file: Annotated[str, AfterValidator(_path)] | None = None
     poll: bool = False
     forward_listen: Name = "127.0.0.1"
     forward_port: Annotated[int, Field(ge=1, le=65535)] = 24224
+    metrics_listen: Name = "127.0.0.1"
     metrics_port: Annotated[int, Field(ge=1, le=65535)] = 2020
     fluent_bit_513: bool = False
 
@@ -151,6 +153,63 @@ class Grafana(BaseModel):
     elasticsearch_url: Url | None = None
     elasticsearch_api_key: SecretStr | None = None
     prometheus_url: Url | None = None
+
+
+class Retention(BaseModel):
+    """How long daily indices are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    days: PositiveInt | None = None
+    samples_days: PositiveInt | None = None
+
+
+class Kubernetes(BaseModel):
+    """Where in Kubernetes, and as whom."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    context: Name | None = None
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "verl-ingest"
+    image: Name = "fluent/fluent-bit:5.1.4"
+    kit_image: Name = "verl-ingest:latest"
+    user: Annotated[int, Field(ge=0)] = 1000
+    group: Annotated[int, Field(ge=0)] = 1000
+    node_selector: dict[str, str] = Field(default_factory=dict)
+
+
+class Hosts(BaseModel):
+    """Which hosts, reached by ssh, and what runs there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    inventory: Path | None = None
+    fluent_bit: Annotated[str, AfterValidator(_path)] = "/opt/fluent-bit/bin/fluent-bit"
+    folder: Annotated[str, AfterValidator(_path)] = "/etc/verl-ingest"
+    user: Name = "verl-ingest"
+    group: Name = "verl-ingest"
+
+
+class Slurm(BaseModel):
+    """What jobs find on the shared file system."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: Annotated[str, AfterValidator(_path)] | None = None
+    fluent_bit: Annotated[str, AfterValidator(_path)] = "/opt/fluent-bit/bin/fluent-bit"
+
+
+class Deploy(BaseModel):
+    """What `deploy` rolls the agents out to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: Literal["kubernetes", "hosts", "slurm", "compose"] | None = None
+    secret_file: Path | None = None
+    canary_s: PositiveInt = 60
+    kubernetes: Kubernetes = Kubernetes()
+    hosts: Hosts = Hosts()
+    slurm: Slurm = Slurm()
 
 
 class Samples(BaseModel):
@@ -221,6 +280,8 @@ class Settings(BaseSettings):
     samples: Samples = Samples()
     drop: tuple[DropRule, ...] = ()
     agent: Agent = Agent()
+    retention: Retention = Retention()
+    deploy: Deploy = Deploy()
 
     service_url: Url | None = None
     service: Service = Service()
@@ -262,6 +323,11 @@ _NESTED: dict[str, type[BaseModel]] = {
     "samples": Samples,
     "drop": DropRule,
     "agent": Agent,
+    "retention": Retention,
+    "deploy": Deploy,
+    "deploy.kubernetes": Kubernetes,
+    "deploy.hosts": Hosts,
+    "deploy.slurm": Slurm,
     "service": Service,
     "grafana": Grafana,
 }
@@ -313,7 +379,7 @@ def _sentence(error: Any, file: Path) -> str:
     if not path:  # about more than one setting
         return f"{file} and environment: {message}."
     if error["type"] == "extra_forbidden":
-        known = Settings.model_fields if len(path) == 1 else _NESTED[path[0]].model_fields
+        known = Settings.model_fields if len(path) == 1 else _NESTED[".".join(path[:-1])].model_fields
         return f"{file}: unknown key {'.'.join(path)}; {_suggestion(path[-1], list(known))}"
     where, name = _origin(path, file)
     value = "not shown" if SECRETS & {*path} else re.sub("//[^/]*@", "//***@", repr(error["input"]))

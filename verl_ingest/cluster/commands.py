@@ -1,0 +1,43 @@
+"""Run a program of the cluster (kubectl, ansible-playbook, srun, docker); its failure -> one sentence."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from verl_ingest.errors import KitError
+
+TIMEOUT_S = 600
+
+
+def run(
+    command: Sequence[str],
+    *,
+    what: str,
+    remedy: str,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    given: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> str:
+    """Return what a command prints; `given` is its standard input, `environment` all of its variables.
+
+    Raises KitError where the program is missing, fails or does not end: "`what` failed (its last words); `remedy`".
+    """
+    if shutil.which(command[0], path=environment.get("PATH") if environment else None) is None:
+        raise KitError(f"{what} needs {command[0]}, which is not on the PATH; install it.")
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, input=given, capture_output=True, text=True, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired:
+        raise KitError(f"{what} did not end within {timeout_s:g} s (`{' '.join(command)}`); {remedy}.") from None
+    if done.returncode != 0:
+        raise KitError(f"{what} failed ({last_words(done.stderr or done.stdout)}); {remedy}.")
+    return done.stdout
+
+
+def last_words(output: str) -> str:
+    """Return the last line that says something, without its full stop."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1].rstrip(".") if lines else "it said nothing"

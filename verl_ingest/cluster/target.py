@@ -1,0 +1,60 @@
+"""What each kind of cluster answers to: Kubernetes, hosts by ssh, Slurm jobs, compose."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from verl_ingest.checks.check import Check
+from verl_ingest.cluster.canary import Mark
+from verl_ingest.lag.facts import Agent
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that has an agent, or should have: its counters, or why there are none in a sentence with a remedy."""
+
+    name: str
+    agent: Agent | None
+    problem: str = ""
+
+
+class Target(Protocol):
+    """One kind of cluster. `folder` is where `files` have been written: build/<name>.
+
+    Every method but `files` runs commands, whose failures are KitErrors: what, where, what next.
+    """
+
+    name: str
+
+    def files(self) -> Mapping[str, str]:
+        """Return what is rolled out, readable before it runs: path below the folder -> text. No secret is in it."""
+        ...
+
+    def check(self, folder: Path) -> Sequence[Check]:
+        """Look whether nodes and tools are there and fit, Fluent Bit's version on the nodes too; change nothing."""
+        ...
+
+    def plan(self, folder: Path) -> Sequence[str]:
+        """Return a line for each thing that `roll_out` would change; none where all is as rendered."""
+        ...
+
+    def roll_out(self, folder: Path) -> Sequence[str]:
+        """Bring the agents to what the folder says, and wait until they run; return a line for each thing changed."""
+        ...
+
+    def nodes(self, folder: Path) -> Sequence[Node]:
+        """Ask every node's agent for its counters."""
+        ...
+
+    def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
+        """Append each node's mark (node -> mark) to the file that it names, on that node, as a training run would."""
+        ...
+
+    def erase(self, folder: Path, marks: Mapping[str, Mark]) -> None:
+        """Remove the files of the marks again."""
+        ...
+
+    def remove(self, folder: Path, *, state: bool) -> Sequence[str]:
+        """Stop and remove the agents, their folders of offsets and waiting records only with `state`."""
+        ...
