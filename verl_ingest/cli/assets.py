@@ -32,16 +32,21 @@ def apply_assets(
     run again after each update of the kit. Your own index settings belong into the component template verl@custom,
     which is never touched.
     """
+    bring(context.obj, dry_run=dry_run, overwrite=overwrite)
+    if dry_run:
+        typer.echo("Dry run: nothing was written.")
+
+
+def bring(settings: Settings, *, dry_run: bool, overwrite: bool) -> None:
+    """Bring every server its assets, or only show how they stand; raises KitError with what could not be brought."""
     problems = []
-    for bring in (_elasticsearch, _kibana, _grafana):
+    for bring_to in (_elasticsearch, _kibana, _grafana):
         try:
-            bring(context.obj, dry_run, overwrite)
+            bring_to(settings, dry_run, overwrite)
         except KitError as error:  # a Kibana that is away keeps nobody from loading
             problems.append(str(error))
     if problems:
         raise KitError(" ".join(problems))
-    if dry_run:
-        typer.echo("Dry run: nothing was written.")
 
 
 def _elasticsearch(settings: Settings, dry_run: bool, overwrite: bool) -> None:
