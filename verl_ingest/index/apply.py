@@ -1,6 +1,7 @@
 """Bring the server's templates to the kit's: compare first, then write what differs, never over a stranger's work."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,6 +20,50 @@ from verl_ingest.settings import Settings
 _SERVERS_OWN = ("created_date", "created_date_millis", "modified_date", "modified_date_millis")
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What the kit keeps in Elasticsearch of one kind.
+
+    `read` returns the bodies of all that are there by name, in the form in which the kit writes them, `_meta` among
+    their keys; `write` puts one body under a name.
+    """
+
+    words: str
+    read: Callable[[Elasticsearch], dict[str, dict[str, Any]]]
+    write: Callable[[Elasticsearch, str, Mapping[str, Any]], object]
+
+
+def _component_templates(client: Elasticsearch) -> dict[str, dict[str, Any]]:
+    answer = client.cluster.get_component_template(flat_settings=True)
+    return _bodies(answer["component_templates"], "component_template")
+
+
+def _index_templates(client: Elasticsearch) -> dict[str, dict[str, Any]]:
+    answer = client.indices.get_index_template(flat_settings=True)
+    return _bodies(answer["index_templates"], "index_template")
+
+
+def _bodies(items: Sequence[Mapping[str, Any]], key: str) -> dict[str, dict[str, Any]]:
+    return {
+        item["name"]: {name: value for name, value in item[key].items() if name not in _SERVERS_OWN} for item in items
+    }
+
+
+# Whatever the kit keeps in Elasticsearch; a list of assets is written in its own order.
+KINDS = {
+    "component_template": Kind(
+        "component template",
+        _component_templates,
+        lambda client, name, body: client.cluster.put_component_template(name=name, body=body),
+    ),
+    "index_template": Kind(
+        "index template",
+        _index_templates,
+        lambda client, name, body: client.indices.put_index_template(name=name, body=body),
+    ),
+}
+
+
 def wanted(settings: Settings) -> list[Template]:
     """Return the templates of both catalogues for these settings."""
     names = metrics.load().explicit_names()
@@ -30,14 +75,14 @@ def compare(client: Elasticsearch, templates: Sequence[Template], *, overwrite: 
 
     Raises StoreError when an index template of other origin claims the kit's indices.
     """
-    found = _on_server(client)
-    _check_rivals(templates, found)
+    found = {kind: KINDS[kind].read(client) for kind in dict.fromkeys(template.kind for template in templates)}
+    _check_rivals(templates, found.get("index_template", {}))
     return [
         changes.compare(
-            f"{template.kind.replace('_', ' ')} {template.name}",
+            f"{KINDS[template.kind].words} {template.name}",
             template,
             wanted=template.body,
-            found=found.get((template.kind, template.name)),
+            found=found[template.kind].get(template.name),
             overwrite=overwrite,
         )
         for template in templates
@@ -45,15 +90,10 @@ def compare(client: Elasticsearch, templates: Sequence[Template], *, overwrite: 
 
 
 def write(client: Elasticsearch, rows: Sequence[Row]) -> None:
-    """Write the templates that are to be created or updated, in their order."""
+    """Write what is to be created or updated, in its order."""
     for row in rows:
-        if not row.is_to_be_written:
-            continue
-        template = row.asset
-        if template.kind == "component_template":
-            client.cluster.put_component_template(name=template.name, body=template.body)
-        else:
-            client.indices.put_index_template(name=template.name, body=template.body)
+        if row.is_to_be_written:
+            KINDS[row.asset.kind].write(client, row.asset.name, row.asset.body)
 
 
 def require(client: Elasticsearch, template: str = INDEX_TEMPLATE) -> None:
@@ -81,23 +121,13 @@ def _type_of(mappings: Mapping[str, Any]) -> str | None:
     return mappings["run_id"]["mapping"]["run_id"]["type"] if mappings else None
 
 
-def _on_server(client: Elasticsearch) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the server's templates by kind and name, in the form in which the kit writes them."""
-    answers = {
-        "component_template": client.cluster.get_component_template(flat_settings=True),
-        "index_template": client.indices.get_index_template(flat_settings=True),
-    }
-    return {
-        (kind, item["name"]): {key: value for key, value in item[kind].items() if key not in _SERVERS_OWN}
-        for kind, answer in answers.items()
-        for item in answer[f"{kind}s"]
-    }
+def _check_rivals(templates: Sequence[Template], found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse to go on where the server would not take our template for our indices, or would not take it at all.
 
-
-def _check_rivals(templates: Sequence[Template], found: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
-    """Refuse to go on where the server would not take our template for our indices, or would not take it at all."""
+    `found` are the server's index templates by name.
+    """
     own = {template.name for template in templates}
-    others = {name: body for (kind, name), body in found.items() if kind == "index_template" and name not in own}
+    others = {name: body for name, body in found.items() if name not in own}
     for template in templates:
         if template.kind != "index_template":
             continue
