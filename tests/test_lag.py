@@ -134,6 +134,9 @@ class TestMetrics:
     TEXT = """
 # HELP fluentbit_uptime Number of seconds that Fluent Bit has been running.
 fluentbit_uptime{hostname="vm"} 26
+fluentbit_storage_chunks 2
+fluentbit_storage_fs_chunks 2
+fluentbit_input_storage_chunks{name="rank"} 2
 fluentbit_build_info{hostname="vm",version="5.1.1",os="linux"} 1795970918
 fluentbit_input_long_line_truncated_total{name="rank"} 2
 fluentbit_input_long_line_truncated_total{name="console"} 1
@@ -148,7 +151,7 @@ fluentbit_output_errors_total{name="records"} 5
 """
 
     def test_counters_are_summed_over_inputs_and_outputs(self) -> None:
-        assert metrics.parse(self.TEXT) == Agent("5.1.1", 26, 7, 7, 394, 5, 3, ("rank",))
+        assert metrics.parse(self.TEXT) == Agent("5.1.1", 26, 7, 7, 394, 5, 3, 2, ("rank",))
 
     def test_no_agent(self, settings: Settings) -> None:
         with pytest.raises(KitError, match=r"No agent answers at 127\.0\.0\.1:\d+ \(Connection refused\); start"):
@@ -202,7 +205,7 @@ def test_the_newest_record_of_each_run_and_host(elasticsearch: Elasticsearch, tm
     assert newest.read(elasticsearch, [], now=NOW) == []
 
 
-AGENT = Agent("5.1.1", uptime_s=7_200, delivered=9, dropped=0, retries=0, errors=0, truncated=0, paused=())
+AGENT = Agent("5.1.1", uptime_s=7_200, delivered=9, dropped=0, retries=0, errors=0, truncated=0, chunks=0, paused=())
 READ = Tailed("/a", "rank", 50, 50, 0, 900)
 FINE = Facts(buffer_limit=5_000_000_000, files=[READ], waiting=[], agent=AGENT, newest=[], troubles=[])
 BEHIND = Tailed("/b", "rank", 2_000_000_000, 800_000_000, 1_200_000_000, 40)

@@ -1,16 +1,24 @@
 """A record written on each node, which must be found in Elasticsearch: proof that the way of its log lines is open."""
 
 import re
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
+from elasticsearch import Elasticsearch
+from elasticsearch.helpers import bulk
 
 from verl_ingest.errors import SettingsError
+from verl_ingest.index.mappings import ALL_PATTERN
 from verl_ingest.normalise.lua import Fallback, Normaliser
 from verl_ingest.settings import Settings
 
 RUN = "verl-ingest-canary"
+
+_POLL_S = 0.2
+_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,38 @@ def mark(settings: Settings, *, node: str, nanoseconds: int) -> Mark:
     block = normaliser.block(file, line.encode() + b"\n", offset=0, fallback=Fallback(nanoseconds, "read"))
     action = orjson.loads(block.dated.split(b"\n", 1)[0])["index"]
     return Mark(path, line, action["_index"], action["_id"])
+
+
+def find(client: Elasticsearch, marks: Mapping[str, Mark], *, within_s: float) -> Iterator[str]:
+    """Yield each node as soon as a search finds its mark; end when all are found, or after `within_s` seconds.
+
+    Raises what the client raises.
+    """
+    waited = {mark.document_id: node for node, mark in marks.items()}
+    deadline = time.monotonic() + within_s
+    while waited:
+        for document_id in _found(client, list(waited)[:_AT_ONCE]):
+            yield waited.pop(document_id)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_S)
+
+
+def sweep(client: Elasticsearch) -> None:
+    """Delete every mark from Elasticsearch, those of earlier tries too; raises what the client raises."""
+    found = client.search(
+        index=ALL_PATTERN, query={"term": {"run_id": RUN}}, size=10_000, source=False, ignore_unavailable=True
+    )
+    deletions = ({"_op_type": "delete", "_index": hit["_index"], "_id": hit["_id"]} for hit in found["hits"]["hits"])
+    bulk(client, deletions, raise_on_error=False, refresh=True)  # one that is gone meanwhile is what we want
+
+
+def _found(client: Elasticsearch, ids: list[str]) -> list[str]:
+    """Return those of the ids that a search finds: what a reader sees, not only what the server has."""
+    found = client.search(
+        index=ALL_PATTERN, query={"ids": {"values": ids}}, size=len(ids), source=False, ignore_unavailable=True
+    )
+    return [hit["_id"] for hit in found["hits"]["hits"]]
 
 
 def _example(pattern: str, name: str) -> str:

@@ -12,7 +12,10 @@ from verl_ingest.lag.facts import Agent
 
 @dataclass(frozen=True)
 class Node:
-    """A node that has an agent, or should have: its counters, or why there are none in a sentence with a remedy."""
+    """A node that has an agent, or should have: its counters, or why there are none in a sentence with a remedy.
+
+    `name` is what the agent there has in VERL_INGEST_NODE.
+    """
 
     name: str
     agent: Agent | None

@@ -33,7 +33,10 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Agent:
-    """Fluent Bit's own counters since its start, of all outputs and inputs; `paused`: inputs that do not read now."""
+    """Fluent Bit's own counters since its start, of all outputs and inputs; `paused`: inputs that do not read now.
+
+    `chunks`: those that are read and not delivered, now.
+    """
 
     version: str
     uptime_s: float
@@ -42,6 +45,7 @@ class Agent:
     retries: int
     errors: int
     truncated: int
+    chunks: int
     paused: tuple[str, ...]
 
 

@@ -46,6 +46,7 @@ def parse(text: str) -> Agent:
         retries=total("output_retries_total"),
         errors=total("output_errors_total"),
         truncated=total("input_long_line_truncated_total"),
+        chunks=total("storage_chunks"),
         paused=tuple(labels["name"] for name, labels, value in samples if name == "input_ingestion_paused" and value),
     )
 
