@@ -77,6 +77,20 @@ chaos: setup ## Kill, stop, refuse and rotate for ten minutes; is nothing lost, 
 	$(call say,Chaos)
 	$(IN_VENV)/python -m chaos.run
 
+SETTINGS := settings.yml
+
+.PHONY: deploy
+deploy: setup ## Roll out to the cluster of SETTINGS=cluster.yml: check, plan, assets, agents, a record from each node
+	$(IN_VENV)/verl-ingest --settings $(SETTINGS) deploy $(ARGS)
+
+.PHONY: status
+status: setup ## Show each node of SETTINGS=cluster.yml: agent, lag, flagged records, missing ranks
+	$(IN_VENV)/verl-ingest --settings $(SETTINGS) status $(ARGS)
+
+.PHONY: undeploy
+undeploy: setup ## Remove the agents of SETTINGS=cluster.yml; the data stay
+	$(IN_VENV)/verl-ingest --settings $(SETTINGS) undeploy $(ARGS)
+
 .PHONY: up
 up: .env ## Start Elasticsearch and Kibana in Docker
 	docker compose up --detach

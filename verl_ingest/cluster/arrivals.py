@@ -90,7 +90,7 @@ def _missing(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
         for rank in host["by_rank"]["buckets"]:
             step = rank["step"]["value"]
             if step is not None:
-                newest[rank["key"]] = max(newest.get(rank["key"], (step, host["key"])), (step, host["key"]))
+                newest[rank["key"]] = max(newest.get(rank["key"], (0, "")), (step, host["key"]))
     last = max((step for step, _ in newest.values()), default=0)
     return [(host, rank) for rank, (step, host) in sorted(newest.items()) if step < last - BEHIND]
 

@@ -1,54 +1,50 @@
-"""A record written on each node, which must be found in Elasticsearch: proof that the way of its log lines is open."""
+"""Try whether records arrive: one is written on each node, found in Elasticsearch, and removed again."""
 
-import re
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import orjson
 from elasticsearch import Elasticsearch
 from elasticsearch.helpers import bulk
 
-from verl_ingest.errors import SettingsError
+from verl_ingest.cluster.mark import RUN, Mark, mark
+from verl_ingest.cluster.target import Node, Target
+from verl_ingest.context.words import counted, listed
+from verl_ingest.errors import KitError
+from verl_ingest.index import client
 from verl_ingest.index.mappings import ALL_PATTERN
-from verl_ingest.normalise.lua import Fallback, Normaliser
 from verl_ingest.settings import Settings
-
-RUN = "verl-ingest-canary"
 
 _POLL_S = 0.2
 _AT_ONCE = 1_000
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A line for a log file of its own, and the document that it must become."""
+def fly(settings: Settings, target: Target, folder: Path, tell: Callable[[str, float], None]) -> None:
+    """Write a record on each node, `tell` node and latency in seconds as each is found, and remove all of them again.
 
-    path: str
-    line: str
-    index: str
-    document_id: str
-
-
-def mark(settings: Settings, *, node: str, nanoseconds: int) -> Mark:
-    """Return the mark of a node, of that time since 1970.
-
-    It lies where the first path of `paths.rank` (else another family with a {run} in it) has the logs of a run, in a
-    file named after the node. Raises SettingsError where no path names a run.
+    The latency counts from before the writing, which takes its time on many nodes: it is an upper bound. Raises
+    KitError where an agent does not answer, or a record is not found within deploy.canary_s.
     """
-    if not settings.run_paths:
-        raise SettingsError("No setting of `paths` has a {run} in it, so no record can be tried; set paths.rank.")
-    path = _example(settings.run_paths[0], f"{re.sub(r'[^A-Za-z0-9.-]', '-', node)}-{nanoseconds}")
-    line = orjson.dumps({"event": "canary", "timestamp_ns": nanoseconds, "hostname": node}).decode()
-    normaliser = Normaliser(settings.model_copy(update={"node": node}))
-    located = normaliser.locate(Path(path))
-    if located is None:
-        raise SettingsError(f"The file {path}, made from a path of `paths`, does not match it; mend that path.")
-    file = normaliser.open(Path(path), run_id=located[0], relative=located[1])
-    block = normaliser.block(file, line.encode() + b"\n", offset=0, fallback=Fallback(nanoseconds, "read"))
-    action = orjson.loads(block.dated.split(b"\n", 1)[0])["index"]
-    return Mark(path, line, action["_index"], action["_id"])
+    names = _answering(target.nodes(folder))
+    began = time.time_ns()
+    marks = {name: mark(settings, node=name, nanoseconds=began + number) for number, name in enumerate(names)}
+    missing = dict.fromkeys(names)
+    with client.explained(settings), client.connect(settings) as server:
+        sweep(server)
+        try:
+            target.write(folder, marks)
+            for name in find(server, marks, within_s=settings.deploy.canary_s):
+                del missing[name]
+                tell(name, (time.time_ns() - began) / 1e9)
+        finally:
+            target.erase(folder, marks)
+            sweep(server)
+    if missing:
+        logs = Path(marks[next(iter(missing))].path).parent
+        raise KitError(
+            f"The record written on {listed(list(missing))} was not found within {settings.deploy.canary_s} s; look at "
+            f"that agent's log, whether it may read {logs} there, and at `verl-ingest status`."
+        )
 
 
 def find(client: Elasticsearch, marks: Mapping[str, Mark], *, within_s: float) -> Iterator[str]:
@@ -75,7 +71,7 @@ def sweep(client: Elasticsearch) -> None:
     bulk(client, deletions, raise_on_error=False, refresh=True)  # one that is gone meanwhile is what we want
 
 
-def _found(client: Elasticsearch, ids: list[str]) -> list[str]:
+def _found(client: Elasticsearch, ids: Sequence[str]) -> list[str]:
     """Return those of the ids that a search finds: what a reader sees, not only what the server has."""
     found = client.search(
         index=ALL_PATTERN, query={"ids": {"values": ids}}, size=len(ids), source=False, ignore_unavailable=True
@@ -83,10 +79,11 @@ def _found(client: Elasticsearch, ids: list[str]) -> list[str]:
     return [hit["_id"] for hit in found["hits"]["hits"]]
 
 
-def _example(pattern: str, name: str) -> str:
-    """Return a path that a pattern matches: the run's name for {run}, `name` for the first star, digits for classes."""
-    path = pattern.replace("{run}", RUN)
-    folder, _, file = path.rpartition("/")
-    folder = re.sub(r"\*", "canary", folder)
-    file = file.replace("*", f"canary-{name}-", 1).replace("*", "")
-    return re.sub(r"\[([^]!^])[^]]*\]|\?", lambda match: match[1] or "0", f"{folder}/{file}")
+def _answering(nodes: Sequence[Node]) -> list[str]:
+    """Return the names of the nodes, each of which must have an agent that answers."""
+    silent = [node for node in nodes if node.agent is None]
+    if silent:
+        raise KitError(f"{counted(len(silent), 'agent')} of {len(nodes)} can't be asked: {silent[0].problem}")
+    if not nodes:
+        raise KitError("No node has an agent; mend the settings of `deploy`, which name the nodes.")
+    return [node.name for node in nodes]

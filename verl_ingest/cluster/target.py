@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from verl_ingest.checks.check import Check
-from verl_ingest.cluster.canary import Mark
+from verl_ingest.cluster.mark import Mark
 from verl_ingest.lag.facts import Agent
 
 

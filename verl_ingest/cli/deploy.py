@@ -1,0 +1,119 @@
+"""Commands for a cluster: deploy, status, undeploy."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from verl_ingest.cli import assets, terminal
+from verl_ingest.cluster import arrivals, canary, preflight, status, targets
+from verl_ingest.cluster.target import Target
+from verl_ingest.context.words import counted, duration
+from verl_ingest.errors import KitError
+from verl_ingest.index import client
+from verl_ingest.settings import Settings
+from verl_ingest.show import checks as show_checks
+from verl_ingest.show import status as show
+
+
+def deploy_agents(
+    context: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and show the plan; write nothing but what is rendered into build/.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also replace what someone else wrote or changed under the kit's names.")
+    ] = False,
+) -> None:
+    """Roll everything out to the cluster that the settings name, and see that a record arrives from each node.
+
+    Checks servers, cluster and Fluent Bit; shows the plan; brings Elasticsearch, Kibana and Grafana their assets as
+    `apply` does; brings the agents, as rendered into build/, to the nodes of deploy.target; writes a record on each
+    node and waits until it is found. What fails ends it with a sentence; run it again when that is mended: what is done
+    is not done twice.
+    """
+    settings: Settings = context.obj
+    target = targets.of(settings)
+    _heading("Checks")
+    folder = targets.build(target)
+    found = list(preflight.checks(settings, target, folder))
+    terminal.show(show_checks.lines(found))
+    if wrong := [check for check in found if check.verdict == "wrong"]:
+        raise KitError(f"Nothing was changed, since {counted(len(wrong), 'thing')} must be mended first, named above.")
+    _heading("Plan")
+    typer.echo(f"Rendered into {folder}, to be read.")
+    assets.bring(settings, dry_run=True, overwrite=overwrite)
+    plan = target.plan(folder)
+    for line in plan or ["agents: nothing to change"]:
+        typer.echo(line)
+    if dry_run:
+        typer.echo("Dry run: nothing was written.")
+        return
+    _heading("Assets")
+    assets.bring(settings, dry_run=False, overwrite=overwrite)
+    _heading("Agents")
+    for line in (target.roll_out(folder) if plan else ()) or ["nothing to change"]:
+        typer.echo(line)
+    _heading("A record from each node")
+    latencies = _try(settings, target, folder)
+    typer.echo(
+        f"\n{counted(len(latencies), 'agent')} deliver; the slowest record was found {duration(max(latencies))}."
+    )
+
+
+def _try(settings: Settings, target: Target, folder: Path) -> list[float]:
+    """Fly the canaries, and return their latencies in seconds."""
+    latencies: list[float] = []
+
+    def tell(node: str, latency_s: float) -> None:
+        latencies.append(latency_s)
+        typer.echo(f"{node}: found within {duration(latency_s)}")
+
+    canary.fly(settings, target, folder, tell)
+    return latencies
+
+
+def show_status(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")] = False,
+) -> None:
+    """Show each node: its agent and what it has sent, what Elasticsearch has of it, and which ranks are missing.
+
+    Exit code 1 where an agent does not answer, has dropped records, or ranks are missing.
+    """
+    settings: Settings = context.obj
+    target = targets.of(settings)
+    nodes = target.nodes(targets.build(target))
+    with client.explained(settings), client.connect(settings) as server:
+        came = arrivals.read(server, now=time.time())
+    rows = status.rows(nodes, came)
+    if as_json:
+        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+    else:
+        terminal.show(show.render(rows))
+    if any(row.problems for row in rows):
+        raise typer.Exit(1)
+
+
+def undeploy_agents(
+    context: typer.Context,
+    state: Annotated[
+        bool,
+        typer.Option("--state", help="Also remove the agents' folders: file offsets, and records that still wait."),
+    ] = False,
+) -> None:
+    """Stop the agents of the cluster that the settings name and remove them; what is in Elasticsearch stays.
+
+    With --state it asks once more, since what still waits in the agents' folders is then gone.
+    """
+    target = targets.of(context.obj)
+    if state and typer.prompt("Type `remove` to remove the agents' folders of offsets and waiting records") != "remove":
+        raise KitError("Nothing was removed; type `remove`, or leave --state out.")
+    for line in target.remove(targets.build(target), state=state) or ["no agent was there"]:
+        typer.echo(line)
+
+
+def _heading(text: str) -> None:
+    typer.echo(f"\n{typer.style(text, bold=True)}")

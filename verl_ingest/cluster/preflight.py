@@ -1,0 +1,24 @@
+"""What must be right before anything is changed: settings, servers, cluster, Fluent Bit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from verl_ingest.checks.check import Check, answered
+from verl_ingest.cluster.target import Target
+from verl_ingest.edge import fluentbit, lint
+from verl_ingest.settings import Settings
+
+
+def checks(settings: Settings, target: Target, folder: Path) -> Iterator[Check]:
+    """Yield a verdict on each thing that the deployment of these settings needs; nothing is changed."""
+    yield from _configuration(settings)
+    yield from answered(target.name, lambda: target.check(folder))
+
+
+def _configuration(settings: Settings) -> Iterator[Check]:
+    name = "the rendered fluent-bit.yaml"
+    found = lint.problems(lint.parse(fluentbit.render(settings), name))
+    for problem in found:
+        yield Check("configuration", "wrong", f"{name}: {problem}", "mend the settings of `agent`")
+    if not found:
+        yield Check("configuration", "fine", "nothing in it is unknown, nothing loses lines")

@@ -1,0 +1,53 @@
+"""Each node with its agent and what came of it: two answers joined, and what is wrong in sentences."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from verl_ingest.cluster.arrivals import Arrivals
+from verl_ingest.cluster.target import Node
+from verl_ingest.context import words
+from verl_ingest.lag.facts import Agent
+
+
+@dataclass(frozen=True)
+class Row:
+    """A node; `agent` None: none answers, `arrivals` None: nothing came of it in the last day."""
+
+    node: str
+    agent: Agent | None
+    arrivals: Arrivals | None
+    problems: Sequence[str]
+
+
+def rows(nodes: Sequence[Node], came: Sequence[Arrivals]) -> list[Row]:
+    """Return a row for each node, then for each host that records came of and that is none of the nodes.
+
+    Records name a host as it names itself, an inventory perhaps with its domain: up to the first dot they are the same.
+    """
+    by_host = {arrivals.host.partition(".")[0]: arrivals for arrivals in came}
+    joined = [(node, by_host.pop(node.name.partition(".")[0], None)) for node in nodes]
+    return [
+        *(Row(node.name, node.agent, arrivals, list(_problems(node, arrivals))) for node, arrivals in joined),
+        *(Row(arrivals.host, None, arrivals, list(_missing(arrivals))) for arrivals in by_host.values()),
+    ]
+
+
+def _problems(node: Node, arrivals: Arrivals | None) -> Iterator[str]:
+    if node.agent is None:
+        yield f"{node.name}: {node.problem}"
+    elif node.agent.dropped:
+        yield (
+            f"{node.name}: the agent dropped {words.counted(node.agent.dropped, 'record')} since its start; "
+            "`verl-ingest audit --repair` there ships what the log files still have."
+        )
+    if arrivals:
+        yield from _missing(arrivals)
+
+
+def _missing(arrivals: Arrivals) -> Iterator[str]:
+    for run, ranks in arrivals.missing.items():
+        verb = "is" if len(ranks) == 1 else "are"
+        yield (
+            f"{arrivals.host}: {words.ranks(ranks)} of {run} {verb} behind the others; "
+            f"`verl-ingest why {run}` says since when."
+        )

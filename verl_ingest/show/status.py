@@ -1,0 +1,40 @@
+"""The nodes of a cluster as a table, and below it what is wrong."""
+
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from verl_ingest.cluster.status import Row
+from verl_ingest.context.words import DASH, counted, duration
+
+COLUMNS = ("agent", "up", "delivered", "dropped", "waits", "newest record", "last day", "flagged", "missing ranks")
+
+
+def render(rows: Sequence[Row]) -> Group:
+    """Return a row a node: its agent's counters since its start, and what Elasticsearch has of it of the last day."""
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("node", no_wrap=True)
+    for name in COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(Text(row.node, style="red" if row.problems else ""), *_agent(row), *_arrivals(row))
+    problems = [Text(problem, style="red") for row in rows for problem in row.problems]
+    return Group(table, *problems or [Text(f"Fine: {counted(len(rows), 'node')}, every agent answers.", style="green")])
+
+
+def _agent(row: Row) -> list[str]:
+    agent = row.agent
+    if agent is None:
+        return ["none", *[DASH] * 4]
+    waits = counted(agent.chunks, "chunk") if agent.chunks else "nothing"
+    return [agent.version, duration(agent.uptime_s), f"{agent.delivered:,}", f"{agent.dropped:,}", waits]
+
+
+def _arrivals(row: Row) -> list[str]:
+    came = row.arrivals
+    if came is None:
+        return [DASH] * 4
+    missing = sum(map(len, came.missing.values()))
+    return [f"{duration(came.age_s)} ago", f"{came.records:,}", f"{came.flagged:,}", f"{missing:,}"]
