@@ -1,6 +1,6 @@
 """What a check found."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +9,7 @@ from verl_ingest.errors import KitError
 # fine; watch: worth a look, nothing is lost; wrong: something is lost, refused or will not work;
 # unknown: not found out.
 Verdict = Literal["fine", "watch", "wrong", "unknown"]
+SEVERITY: Sequence[Verdict] = ("fine", "unknown", "watch", "wrong")
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,14 @@ class Check:
 
 
 def answered(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
-    """Yield what `look` finds; a KitError, whose sentence has its remedy in it, becomes a wrong check of that name."""
+    """Yield what `look` finds; a KitError becomes a wrong check of that name."""
     try:
         yield from look()
     except KitError as error:
-        found, _, remedy = str(error).partition("; ")
-        yield Check(name, "wrong", f"{found}." if remedy else found, remedy)
+        yield of_error(name, "wrong", error)
+
+
+def of_error(name: str, verdict: Verdict, error: KitError) -> Check:
+    """Return the check on an error, whose sentence has its remedy in it."""
+    found, _, remedy = str(error).partition("; ")
+    return Check(name, verdict, f"{found}." if remedy else found, remedy.rstrip("."))
