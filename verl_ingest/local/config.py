@@ -18,7 +18,16 @@ class User:
     roles: tuple[str, ...]
 
 
-def files(*, port: int, users: Sequence[User], roles: Mapping[str, Any]) -> dict[str, str]:
+@dataclass(frozen=True)
+class Tls:
+    """What makes HTTP safe, each as the text of a PEM file: the server's certificate and key, who signed it."""
+
+    certificate: str
+    key: str
+    authority: str
+
+
+def files(*, port: int, users: Sequence[User], roles: Mapping[str, Any], tls: Tls | None) -> dict[str, str]:
     """Return the text of each config file by name; `roles` are role bodies by name, port 0 takes a free one."""
     settings = {
         "cluster.name": "verl-ingest",
@@ -31,7 +40,15 @@ def files(*, port: int, users: Sequence[User], roles: Mapping[str, Any]) -> dict
         "cluster.routing.allocation.disk.threshold_enabled": False,
         "xpack.security.enabled": bool(users),
     }
-    return {
+    texts = {}
+    if tls:
+        texts = {"http.crt": tls.certificate, "http.key": tls.key}
+        settings |= {
+            "xpack.security.http.ssl.enabled": True,
+            "xpack.security.http.ssl.certificate": "http.crt",
+            "xpack.security.http.ssl.key": "http.key",
+        }
+    return texts | {
         "elasticsearch.yml": _yaml(settings),
         "roles.yml": _yaml(roles),  # read line by line: a role that begins a line may not end on another
         "users": "".join(f"{user.name}:{_hash(user.password)}\n" for user in users),

@@ -22,10 +22,10 @@ import platformdirs
 
 from verl_ingest.errors import KitError
 from verl_ingest.local import config, distribution, jdk
-from verl_ingest.local.config import User
+from verl_ingest.local.config import Tls, User
 from verl_ingest.local.supervisor import Plan
 
-__all__ = ["Server", "User", "running", "start", "status", "stop"]
+__all__ = ["Server", "Tls", "User", "running", "start", "status", "stop"]
 
 READY_SECONDS = 120
 STOP_SECONDS = 30
@@ -47,16 +47,19 @@ def running(
     *,
     users: Sequence[User] = (),
     roles: Mapping[str, Any] | None = None,
+    tls: Tls | None = None,
     port: int = 0,
     heap_mb: int = 512,
     ready_seconds: float = READY_SECONDS,
 ) -> Iterator[Server]:
     """Run a server on 127.0.0.1 while the block lasts; security is on when there are `users`.
 
-    `roles` are role bodies by name; port 0 takes a free one. Raises KitError when there is no Maven, JDK or network,
-    when the port is taken, and when the server does not answer within `ready_seconds`.
+    It speaks HTTPS with `tls`. `roles` are role bodies by name; port 0 takes a free one. Raises KitError when there is
+    no Maven, JDK or network, when the port is taken, and when the server does not answer within `ready_seconds`.
     """
-    plan = plan_for(version, users=users, roles=roles or {}, port=port, heap_mb=heap_mb, ready_seconds=ready_seconds)
+    plan = plan_for(
+        version, users=users, roles=roles or {}, tls=tls, port=port, heap_mb=heap_mb, ready_seconds=ready_seconds
+    )
     supervisor = _supervise(replace(plan, parent=os.getpid()))
     try:
         yield _await_server(supervisor)
@@ -109,7 +112,14 @@ def status() -> Server | None:
 
 
 def plan_for(
-    version: str, *, users: Sequence[User], roles: Mapping[str, Any], port: int, heap_mb: int, ready_seconds: float
+    version: str,
+    *,
+    users: Sequence[User],
+    roles: Mapping[str, Any],
+    tls: Tls | None = None,
+    port: int,
+    heap_mb: int,
+    ready_seconds: float,
 ) -> Plan:
     """Return what a supervisor is told to run. Raises KitError without Maven, JDK or network, or on a taken port."""
     java_home = jdk.newest(jdk.installed())
@@ -117,7 +127,8 @@ def plan_for(
     return Plan(
         version=version,
         distribution=str(distribution.fetch(version)),
-        config=config.files(port=port, users=users, roles=roles),
+        config=config.files(port=port, users=users, roles=roles, tls=tls),
+        authority=tls.authority if tls else None,
         java_home=str(java_home),
         heap_mb=heap_mb,
         ready_seconds=ready_seconds,

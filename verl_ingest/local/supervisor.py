@@ -11,6 +11,7 @@ import os
 import pwd
 import shutil
 import signal
+import ssl
 import stat
 import subprocess
 import sys
@@ -39,6 +40,7 @@ class Plan:
     java_home: str
     heap_mb: int
     ready_seconds: float
+    authority: str | None = None  # PEM of who signed the certificate of a server that speaks HTTPS
     parent: int | None = None
     state: str | None = None  # this file is locked, and says where the server is, as long as it runs
 
@@ -51,7 +53,8 @@ def main() -> None:
     try:
         with _state(plan.state) as state, home_of(plan) as home, _process(plan, home) as process:
             address = wait_until_ready(plan, home, process)
-            server = {"url": f"http://{address}", "version": plan.version, "folder": str(home.parent)}
+            scheme = "https" if plan.authority else "http"
+            server = {"url": f"{scheme}://{address}", "version": plan.version, "folder": str(home.parent)}
             line = json.dumps({**server, "supervisor": os.getpid()})
             state.write(line)
             state.flush()
@@ -173,7 +176,7 @@ def wait_until_ready(plan: Plan, home: Path, process: subprocess.Popen[bytes]) -
             sys.exit()
         if process.poll() is not None:
             raise KitError(f"Elasticsearch {plan.version} did not start; its log ends:\n{_log_tail(home)}")
-        if ports.exists() and _answers(address := ports.read_text().split()[0]):
+        if ports.exists() and _answers(address := ports.read_text().split()[0], plan.authority):
             return address
         time.sleep(POLL_SECONDS)
     raise KitError(
@@ -182,9 +185,13 @@ def wait_until_ready(plan: Plan, home: Path, process: subprocess.Popen[bytes]) -
     )
 
 
-def _answers(address: str) -> bool:
+def _answers(address: str, authority: str | None) -> bool:
     """Tell whether indices can be made; a secured server that asks who we are (401) can't say more."""
-    connection = http.client.HTTPConnection(address, timeout=5)
+    if authority:
+        trusted = ssl.create_default_context(cadata=authority)
+        connection = http.client.HTTPSConnection(address, timeout=5, context=trusted)
+    else:
+        connection = http.client.HTTPConnection(address, timeout=5)
     try:
         connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")
         return connection.getresponse().status in (200, 401)
