@@ -1,17 +1,22 @@
 """What must be right before anything is changed: settings, servers, cluster, Fluent Bit."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from verl_ingest.checks import assets, links, privileges, server
 from verl_ingest.checks.check import Check, answered
 from verl_ingest.cluster.target import Target
 from verl_ingest.edge import fluentbit, lint
+from verl_ingest.index import client
 from verl_ingest.settings import Settings
 
 
 def checks(settings: Settings, target: Target, folder: Path) -> Iterator[Check]:
     """Yield a verdict on each thing that the deployment of these settings needs; nothing is changed."""
     yield from _configuration(settings)
+    yield from _elasticsearch(settings)
+    yield from links.check(settings, before_apply=True)
     yield from answered(target.name, lambda: target.check(folder))
 
 
@@ -21,4 +26,15 @@ def _configuration(settings: Settings) -> Iterator[Check]:
     for problem in found:
         yield Check("configuration", "wrong", f"{name}: {problem}", "mend the settings of `agent`")
     if not found:
-        yield Check("configuration", "fine", "nothing in it is unknown, nothing loses lines")
+        yield Check("configuration", "fine", "Nothing in it is unknown, nothing loses lines.")
+
+
+def _elasticsearch(settings: Settings) -> Iterator[Check]:
+    for check in server.check(settings):
+        yield check
+        if check.name == server.NAME and check.verdict == "wrong":
+            return  # what does not answer can't be asked for more
+    with client.connect(settings) as connected:
+        may_apply = partial(privileges.check, before_apply=True)
+        yield from server.asked(privileges.NAME, may_apply, connected, settings)
+    yield from assets.check(settings, before_apply=True)
