@@ -96,6 +96,24 @@ def is_elasticsearch(meta: ApiResponseMeta) -> bool:
     return meta.headers.get("x-elastic-product") == "Elasticsearch"
 
 
+def distrusted(text: str, server: str, setting: str) -> str | None:
+    """Return the sentence on a certificate that is not to be trusted, None where OpenSSL's `text` is on another matter.
+
+    `setting` is the one that has the server's address.
+    """
+    found = re.search(r"certificate verify failed: (?P<why>[^(]+?)\.? *\(", text)
+    if found is None:
+        return None
+    if "mismatch" in found["why"]:
+        return f"The certificate of {server} is for another name ({found['why']}); write its name in {setting}."
+    if "expired" in found["why"]:
+        return f"The certificate of {server} is too old ({found['why']}); renew it there."
+    return (
+        f"The certificate of {server} is not trusted ({found['why']}); "
+        "set elasticsearch_ca_certs to the PEM file of the authority that signed it."
+    )
+
+
 def misshapen(indices: Sequence[str]) -> str:
     """Return the sentence on indices that a first record shaped, since `apply` had not been run."""
     one = len(indices) == 1
@@ -108,7 +126,7 @@ def misshapen(indices: Sequence[str]) -> str:
 
 def _refusal(error: ApiError, server: str, settings: Settings) -> str:
     """Say why the server refused a request."""
-    kind, reason = _reason(error)
+    kind, reason = reason_of(error)
     if "flood-stage" in reason:
         index = re.search(r"index \[([^]]+)\]", reason)
         return (
@@ -147,7 +165,7 @@ def _refusal(error: ApiError, server: str, settings: Settings) -> str:
     return f"{server} refused the request ({kind}): {reason}."
 
 
-def _reason(error: ApiError) -> tuple[str, str]:
+def reason_of(error: ApiError) -> tuple[str, str]:
     """Return the type and the reason of a refusal, the innermost where the outer one only says that all failed."""
     details = error.body.get("error") if isinstance(error.body, dict) else None
     if not isinstance(details, dict):  # not Elasticsearch's own: a proxy's page
@@ -160,12 +178,9 @@ def _tls_failure(text: str, server: str) -> str:
     """Say why no safe connection could be made; `text` is OpenSSL's."""
     if "WRONG_VERSION_NUMBER" in text:
         return f"{server} does not speak TLS; write http:// in ELASTICSEARCH_URL."
-    if untrusted := re.search(r"certificate verify failed: ([^(]+?) *\(", text):
-        return (
-            f"The certificate of {server} is not trusted ({untrusted[1]}); "
-            "set elasticsearch_ca_certs to the PEM file of the authority that signed it."
-        )
-    return f"{server} can't be reached over TLS ({text}); is elasticsearch_ca_certs the right PEM file?"
+    return distrusted(text, server, "ELASTICSEARCH_URL") or (
+        f"{server} can't be reached over TLS ({text}); is elasticsearch_ca_certs the right PEM file?"
+    )
 
 
 def _with_port(url: str) -> str:

@@ -13,6 +13,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
 from verl_ingest.errors import KitError, SettingsError
+from verl_ingest.index import client
 
 TIMEOUT_S = 60
 
@@ -98,11 +99,9 @@ def _unreachable(address: Address, error: HTTPError) -> str:
     if "WRONG_VERSION_NUMBER" in text:
         return f"{server} does not speak TLS; write http:// in {address.setting}."
     if isinstance(error, SSLError):
-        why = re.search(r"verify failed: ([^(]+?) *\(", text)
-        return (
-            f"The certificate of {server} is not trusted ({why[1] if why else text}); "
-            "set elasticsearch_ca_certs to the PEM file of the authority that signed it."
-        )
+        return client.distrusted(text, server, address.setting) or f"{server} can't be reached over TLS ({text})."
+    if "Connection aborted" in text and address.url.startswith("http:"):
+        return f"{server} closed the connection; write https:// in {address.setting} if it speaks TLS, or see its log."
     why = re.search(r"\[Errno -?\d+\] ([^)'\"]+)", text)
     return f"{server} can't be reached ({why[1] if why else text}); start it, or mend {address.setting}."
 
