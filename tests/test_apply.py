@@ -11,7 +11,7 @@ from elasticsearch import Elasticsearch
 from tests.test_cli import run as command
 from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
-from verl_ingest.index import apply, client
+from verl_ingest.index import apply, client, lifecycle
 from verl_ingest.index.mappings import Template, signed
 from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.settings import Settings
@@ -34,7 +34,7 @@ def server(templated: Elasticsearch) -> Iterator[Elasticsearch]:
 
 def remove(server: Elasticsearch) -> None:
     quiet = server.options(ignore_status=404)
-    for name in ("verl", "verl-samples", "verl-steps", RIVAL):
+    for name in ("verl", "verl-samples", "verl-steps", "verl-kit-state", RIVAL):
         quiet.indices.delete_index_template(name=name)
     for name in ("verl@kit", "verl@custom"):
         quiet.cluster.delete_component_template(name=name)
@@ -42,7 +42,9 @@ def remove(server: Elasticsearch) -> None:
 
 
 def wanted(**changes: Any) -> list[Template]:
-    return apply.wanted(Settings(**changes))
+    """Return what a server without ILM takes."""
+    refused = lifecycle.assets()
+    return [template for template in apply.wanted(Settings(**changes)) if template not in refused]
 
 
 def run(server: Elasticsearch, templates: list[Template], *, overwrite: bool = False) -> dict[str, Row]:
@@ -67,9 +69,10 @@ def test_the_first_run_creates_and_the_second_keeps(server: Elasticsearch):
         "index template verl",
         "index template verl-samples",
         "index template verl-steps",
+        "index template verl-kit-state",
     ]
-    assert states(first) == ["created"] * 4
-    assert states(run(server, wanted())) == ["kept"] * 4
+    assert states(first) == ["created"] * 5
+    assert states(run(server, wanted())) == ["kept"] * 5
 
 
 def test_a_new_index_gets_the_kits_mapping_and_the_operators_settings(server: Elasticsearch):
@@ -85,7 +88,7 @@ def test_the_operators_component_is_never_touched(server: Elasticsearch):
     run(server, wanted())
     assert not server.cluster.exists_component_template(name="verl@custom")
     server.cluster.put_component_template(name="verl@custom", body=OPERATORS)
-    assert states(run(server, wanted(), overwrite=True)) == ["kept"] * 4
+    assert states(run(server, wanted(), overwrite=True)) == ["kept"] * 5
     found = server.cluster.get_component_template(name="verl@custom")["component_templates"]
     assert found[0]["component_template"] == OPERATORS
 
@@ -93,22 +96,22 @@ def test_the_operators_component_is_never_touched(server: Elasticsearch):
 def test_what_the_kit_wrote_itself_is_updated_and_the_diff_says_how(server: Elasticsearch):
     run(server, wanted(expected_documents_per_day=2_000_000_000))
     rows = run(server, wanted())
-    assert states(rows) == ["updated", "kept", "kept", "kept"]
+    assert states(rows) == ["updated", "kept", "kept", "kept", "kept"]
     assert '-      "index.number_of_shards": "4",\n+      "index.number_of_shards": "1",' in rows["verl@kit"].diff
-    assert states(run(server, wanted())) == ["kept"] * 4
+    assert states(run(server, wanted())) == ["kept"] * 5
 
 
 def test_an_older_version_of_the_kit_is_updated_and_the_diff_shows_both_versions(server: Elasticsearch):
     run(server, [with_version(template, "0.0.1") for template in wanted()])
     rows = run(server, wanted())
-    assert states(rows) == ["updated"] * 4
+    assert states(rows) == ["updated"] * 5
     assert '-    "version": "0.0.1"\n+    "version": ' in rows["verl"].diff
 
 
 def test_a_newer_version_of_the_kit_is_not_taken_back(server: Elasticsearch):
     run(server, [with_version(template, "99.10.0") for template in wanted()])
     rows = run(server, wanted())
-    assert states(rows) == ["differs"] * 4
+    assert states(rows) == ["differs"] * 5
     assert rows["verl"].why.startswith("written by verl-ingest 99.10.0, this is ")
 
 
@@ -118,11 +121,11 @@ def test_a_change_by_hand_is_refused_until_it_may_be_overwritten(server: Elastic
     changed["priority"] = 150
     server.indices.put_index_template(name="verl", body=changed)
     rows = run(server, wanted())
-    assert states(rows) == ["kept", "differs", "kept", "kept"]
+    assert states(rows) == ["kept", "differs", "kept", "kept", "kept"]
     assert rows["verl"].why.startswith("changed by hand after verl-ingest ")
     assert '-  "priority": 150,\n+  "priority": 200,' in rows["verl"].diff
     assert index_template(server, "verl")["priority"] == 150
-    assert states(run(server, wanted(), overwrite=True)) == ["kept", "updated", "kept", "kept"]
+    assert states(run(server, wanted(), overwrite=True)) == ["kept", "updated", "kept", "kept", "kept"]
     assert index_template(server, "verl")["priority"] == 200
 
 
@@ -152,7 +155,7 @@ def test_a_template_that_would_take_the_kits_indices_is_named(server: Elasticsea
 @pytest.mark.parametrize(("pattern", "priority"), [("verl-*", 100), ("verl-archive-*", 300), ("verlauf-*", 200)])
 def test_a_template_that_leaves_the_kits_indices_alone_is_no_rival(server: Elasticsearch, pattern: str, priority: int):
     server.indices.put_index_template(name=RIVAL, index_patterns=[pattern], priority=priority)
-    assert states(run(server, wanted())) == ["created"] * 4
+    assert states(run(server, wanted())) == ["created"] * 5
 
 
 def test_a_load_needs_the_templates(server: Elasticsearch):

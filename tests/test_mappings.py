@@ -88,17 +88,18 @@ def test_the_common_fields_and_settings_stand_in_the_kits_component():
 
 def test_each_index_template_adds_the_fields_that_it_alone_has():
     built = build()
-    for name, pattern, priority, own in (
-        ("verl", "verl-*", 200, {"event": {"type": "keyword"}}),
-        ("verl-samples", "verl-samples-*", 201, {"sample.input": {"type": "text", "norms": False}}),
-        ("verl-steps", "verl_steps*", 200, {"summary": {"type": "object", "enabled": False}}),
+    daily = ["verl@lifecycle", "verl@custom"]
+    for name, pattern, priority, optional, own in (
+        ("verl", "verl-*", 200, daily, {"event": {"type": "keyword"}}),
+        ("verl-samples", "verl-samples-*", 201, daily, {"sample.input": {"type": "text", "norms": False}}),
+        ("verl-steps", "verl_steps*", 200, ["verl@custom"], {"summary": {"type": "object", "enabled": False}}),
     ):
         body = {key: value for key, value in built[name].items() if key != "_meta"}
         assert body == {
             "index_patterns": [pattern],
             "priority": priority,
-            "composed_of": ["verl@kit", "verl@custom"],
-            "ignore_missing_component_templates": ["verl@custom"],
+            "composed_of": ["verl@kit", *optional],
+            "ignore_missing_component_templates": optional,
             "template": {"mappings": {"properties": own}},
         }
 

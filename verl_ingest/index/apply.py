@@ -6,12 +6,13 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Any
 
-from elasticsearch import AuthorizationException, Elasticsearch, UnsupportedProductError
+from elasticsearch import AuthorizationException, Elasticsearch, NotFoundError, UnsupportedProductError
 
 from verl_ingest import changes
 from verl_ingest.catalog import fields, metrics
 from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
+from verl_ingest.index import lifecycle, roles, state
 from verl_ingest.index.client import is_elasticsearch
 from verl_ingest.index.mappings import ALL_PATTERN, INDEX_TEMPLATE, Template, templates
 from verl_ingest.settings import Settings
@@ -51,6 +52,7 @@ def _bodies(items: Sequence[Mapping[str, Any]], key: str) -> dict[str, dict[str,
 
 # Whatever the kit keeps in Elasticsearch; a list of assets is written in its own order.
 KINDS = {
+    "ilm_policy": Kind("ILM policy", lambda client: lifecycle.read(client) or {}, lifecycle.write),
     "component_template": Kind(
         "component template",
         _component_templates,
@@ -61,20 +63,24 @@ KINDS = {
         _index_templates,
         lambda client, name, body: client.indices.put_index_template(name=name, body=body),
     ),
+    "role": Kind("role", roles.read, roles.write),
 }
 
 
 def wanted(settings: Settings) -> list[Template]:
-    """Return the templates of both catalogues for these settings."""
+    """Return the templates of both catalogues and of the kit's state, and what makes the server merge old indices."""
     names = metrics.load().explicit_names()
-    return templates(fields.load(), names, documents_per_day=settings.expected_documents_per_day)
+    of_catalogues = templates(fields.load(), names, documents_per_day=settings.expected_documents_per_day)
+    return [*lifecycle.assets(), *of_catalogues, state.template()]
 
 
 def compare(client: Elasticsearch, templates: Sequence[Template], *, overwrite: bool = False) -> list[Row]:
     """Return how each template stands on the server; with `overwrite` a stranger's change counts as the kit's own.
 
-    Raises StoreError when an index template of other origin claims the kit's indices.
+    What the server has no module for is left out. Raises StoreError when an index template of other origin claims the
+    kit's indices.
     """
+    templates = lifecycle.supported(client, templates)
     found = {kind: KINDS[kind].read(client) for kind in dict.fromkeys(template.kind for template in templates)}
     _check_rivals(templates, found.get("index_template", {}))
     return [
@@ -112,7 +118,7 @@ def misshapen(client: Elasticsearch) -> list[str]:
     """Return the indices whose runs can't be searched: a first record shaped them before the templates were there."""
     try:
         found = client.indices.get_field_mapping(index=ALL_PATTERN, fields="run_id")
-    except AuthorizationException:  # who may only write templates
+    except (AuthorizationException, NotFoundError):  # who may only write templates; there is no index yet
         return []
     return sorted(name for name, index in found.items() if _type_of(index["mappings"]) not in (None, "keyword"))
 

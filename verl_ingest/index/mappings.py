@@ -22,10 +22,13 @@ STEPS_PATTERN = "verl_steps*"
 ALL_PATTERN = "verl-*"
 SAMPLES_PATTERN = "verl-samples-*"
 RECORDS_PATTERN = "verl-*,-verl-samples-*"
+# Whatever is the kit's, its own state too.
+EVERY_PATTERN = "verl-*,verl_*"
 
 INDEX_TEMPLATE = "verl"
 STEPS_TEMPLATE = "verl-steps"
 KIT_COMPONENT = "verl@kit"
+LIFECYCLE_COMPONENT = "verl@lifecycle"  # only where the server has ILM: see lifecycle.py
 CUSTOM_COMPONENT = "verl@custom"
 PRIORITY = 200
 
@@ -36,6 +39,7 @@ LONGEST_KEYWORD = 8_191
 DEEPEST_EXTRA = 20
 
 METRIC = {"type": "double", "index": False}
+_SOURCE = "Rendered from fields.yml and metrics.yml by `verl-ingest render`; edit those."
 # Numbers that a search may have nothing but.
 RANGED = ("step", "global_step")
 
@@ -79,7 +83,7 @@ def templates(fields: Fields, metric_names: Iterable[str], *, documents_per_day:
         Template("component_template", KIT_COMPONENT, signed(kit)),
         _index_template(INDEX_TEMPLATE, RECORDS_PREFIX, PRIORITY, properties(fields, "records")),
         _index_template("verl-samples", SAMPLES_PREFIX, PRIORITY + 1, properties(fields, "samples")),
-        _index_template(STEPS_TEMPLATE, STEPS_INDEX, PRIORITY, properties(fields, "steps")),
+        _index_template(STEPS_TEMPLATE, STEPS_INDEX, PRIORITY, properties(fields, "steps"), daily=False),
     ]
 
 
@@ -109,18 +113,19 @@ def properties(fields: Fields, index: str | None) -> dict[str, Any]:
     return {field.name: _mapping(field) for field in fields.fields if field.index == index and field.name != "metrics"}
 
 
-def signed(body: dict[str, Any]) -> dict[str, Any]:
+def signed(body: dict[str, Any], *, source: str = _SOURCE) -> dict[str, Any]:
     """Add `_meta`: who wrote the template, where it comes from, and a hash by which a later change by hand is seen."""
-    source = "Rendered from fields.yml and metrics.yml by `verl-ingest render`; edit those."
     return body | {"_meta": changes.mark(body) | {"source": source}}
 
 
-def _index_template(name: str, prefix: str, priority: int, own: dict[str, Any]) -> Template:
+def _index_template(name: str, prefix: str, priority: int, own: dict[str, Any], *, daily: bool = True) -> Template:
+    # The operator's last: an ILM policy of their own wins too.
+    optional = [*([LIFECYCLE_COMPONENT] if daily else []), CUSTOM_COMPONENT]
     body = {
         "index_patterns": [f"{prefix}*"],
         "priority": priority,
-        "composed_of": [KIT_COMPONENT, CUSTOM_COMPONENT],
-        "ignore_missing_component_templates": [CUSTOM_COMPONENT],
+        "composed_of": [KIT_COMPONENT, *optional],
+        "ignore_missing_component_templates": optional,
         "template": {"mappings": {"properties": own}},
     }
     return Template("index_template", name, signed(body))
