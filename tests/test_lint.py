@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from verl_ingest.edge import fluentbit, lint
 from verl_ingest.errors import InputError
@@ -13,9 +14,8 @@ DEFAULTS = Settings.model_construct()
 SECURE = DEFAULTS.model_copy(
     update={
         "elasticsearch_url": "https://es.example.org/prefix",
-        "elasticsearch_username": "verl_writer",
         "agent": DEFAULTS.agent.model_copy(
-            update={"secret_file": "/run/secrets/es", "poll": True, "fluent_bit_513": True}
+            update={"username": "agents", "secret_file": "/run/secrets/es", "poll": True, "fluent_bit_513": True}
         ),
     }
 )
@@ -37,8 +37,16 @@ def test_a_secure_server_is_spoken_to_with_verified_tls_and_a_secret_from_a_file
     for output in (records, samples):
         assert (output["host"], output["port"], output["path"]) == ("es.example.org", "443", "/prefix")
         assert (output["tls"], output["tls.verify"], output["tls.verify_hostname"]) == ("on", "on", "on")
-        assert (output["http_user"], output["http_passwd"]) == ("verl_writer", "${ELASTICSEARCH_SECRET}")
+        assert (output["http_user"], output["http_passwd"]) == ("agents", "${ELASTICSEARCH_SECRET}")
     assert (records["logstash_prefix"], samples["logstash_prefix"]) == ("verl", "verl-samples")
+
+
+def test_without_a_user_the_agents_secret_is_an_api_key_whoever_deploys() -> None:
+    deployer = {"elasticsearch_username": "deployer", "elasticsearch_password": SecretStr("x")}
+    keyed = SECURE.agent.model_copy(update={"username": None})
+    for output in config(SECURE.model_copy(update={**deployer, "agent": keyed}))["pipeline"]["outputs"]:
+        assert output["http_api_key"] == "${ELASTICSEARCH_SECRET}"
+        assert not {"http_user", "http_passwd"} & {*output}
 
 
 def test_each_family_of_logs_is_an_input_with_its_own_offsets() -> None:

@@ -35,7 +35,7 @@ def context(settings: Settings) -> dict[str, Any]:
     return {
         "agent": settings.agent,
         "secret_file": settings.agent.secret_file,
-        "username": settings.agent.username or settings.elasticsearch_username,
+        "username": settings.agent.username,
         "ca_certs": settings.elasticsearch_ca_certs,
         "line_bytes": LINE_BYTES,
         "inputs": inputs(settings),
