@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verl_ingest import __version__
+from verl_ingest import __version__, differences
 
 MANAGED_BY = "verl-ingest"
 
@@ -21,14 +21,15 @@ MANAGED_BY = "verl-ingest"
 class Row:
     """How one asset stands on the server: created and updated are to be written, kept and differs are not.
 
-    `name` is what the server calls it, `asset` what the kit would write. `why` says what makes one that differs
-    another's; `diff` leads from the server's to the kit's.
+    `name` is what the server calls it, `asset` what the kit would write. `why` says what makes it another's, also where
+    it may be overwritten. `news` says in words what the kit's is different in; `diff` leads there line by line.
     """
 
     name: str
     asset: Any
     state: str
     why: str = ""
+    news: tuple[str, ...] = ()
     diff: str = ""
 
     @property
@@ -48,8 +49,9 @@ def compare(
         return Row(name, asset, "created")
     if found == wanted:
         return Row(name, asset, "kept")
-    why = "" if overwrite else _strangeness(found)
-    return Row(name, asset, "differs" if why else "updated", why, _diff(found, wanted))
+    why = _strangeness(found)
+    state = "differs" if why and not overwrite else "updated"
+    return Row(name, asset, state, why, (*_versions(found), *differences.words(found, wanted)), _diff(found, wanted))
 
 
 def mark(content: Mapping[str, Any]) -> dict[str, str]:
@@ -73,6 +75,12 @@ def _strangeness(found: Mapping[str, Any]) -> str:
     if _number(meta.get("version", "")) > _number(__version__):
         return f"written by {MANAGED_BY} {meta['version']}, this is {__version__}"
     return ""
+
+
+def _versions(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return who wrote what the server has and who would write now, where these are two versions of the kit."""
+    version = found.get("_meta", {}).get("version", __version__)
+    return (f"{MANAGED_BY} {version} -> {__version__}",) if version != __version__ else ()
 
 
 def _number(version: str) -> list[int]:

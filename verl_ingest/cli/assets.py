@@ -1,21 +1,34 @@
 """Commands that keep templates and generated files in order: apply, render."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from elasticsearch import AuthorizationException, Elasticsearch
 
+from verl_ingest import differences
 from verl_ingest import render as rendering
 from verl_ingest.changes import Row
 from verl_ingest.cli import reference
 from verl_ingest.edge import folder
 from verl_ingest.errors import KitError
 from verl_ingest.index import apply as templates
-from verl_ingest.index import client
+from verl_ingest.index import client, existing, roles
+from verl_ingest.index.mappings import Template
 from verl_ingest.install import grafana, kibana
 from verl_ingest.kibana import objects
 from verl_ingest.settings import Settings
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How assets are brought."""
+
+    dry_run: bool
+    overwrite: bool
+    diff: bool
 
 
 def apply_assets(
@@ -24,74 +37,111 @@ def apply_assets(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Also replace what someone else wrote or changed under the kit's names.")
     ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show each change line by line too.")] = False,
 ) -> None:
     """Prepare Elasticsearch for the logs, Kibana and Grafana for looking at them; before any load.
 
-    Writes the index templates; where kibana_url is set, Kibana's data view and saved searches; where grafana_url and
-    grafana.token are set, Grafana's data sources and dashboards. What differs from what is there is shown first. To be
-    run again after each update of the kit. Your own index settings belong into the component template verl@custom,
+    Writes the index templates and roles; where kibana_url is set, Kibana's data view and saved searches; where
+    grafana_url and grafana.token are set, Grafana's data sources and dashboards. What changes is told first; what
+    someone else changed is shown line by line, and left alone. To be run again after each update of the kit: indices
+    that are there then get the new fields too. Your own index settings belong into the component template verl@custom,
     which is never touched.
     """
-    bring(context.obj, dry_run=dry_run, overwrite=overwrite)
+    bring(context.obj, dry_run=dry_run, overwrite=overwrite, diff=diff)
     if dry_run:
         typer.echo("Dry run: nothing was written.")
 
 
-def bring(settings: Settings, *, dry_run: bool, overwrite: bool) -> None:
+def bring(settings: Settings, *, dry_run: bool, overwrite: bool, diff: bool = False) -> None:
     """Bring every server its assets, or only show how they stand; raises KitError with what could not be brought."""
+    plan = Plan(dry_run=dry_run, overwrite=overwrite, diff=diff)
     problems = []
     for bring_to in (_elasticsearch, _kibana, _grafana):
         try:
-            bring_to(settings, dry_run, overwrite)
+            bring_to(settings, plan)
         except KitError as error:  # a Kibana that is away keeps nobody from loading
             problems.append(str(error))
     if problems:
         raise KitError(" ".join(problems))
 
 
-def _elasticsearch(settings: Settings, dry_run: bool, overwrite: bool) -> None:
+def _elasticsearch(settings: Settings, plan: Plan) -> None:
+    wanted = templates.wanted(settings)
     with client.explained(settings), client.connect(settings) as server:
-        rows = templates.compare(server, templates.wanted(settings), overwrite=overwrite)
-        if _may_write("Elasticsearch", rows, "keep your own settings in verl@custom", dry_run=dry_run):
+        rows = templates.compare(server, wanted, overwrite=plan.overwrite)
+        gaps = _gaps(server, settings, wanted)
+        if _may_write("Elasticsearch", [*rows, *gaps], "keep your own settings in verl@custom", plan):
             templates.write(server, rows)
+            _fill(server, settings, gaps)
         if indices := templates.misshapen(server):
             typer.echo(client.misshapen(indices), err=True)
+        _roles(server, plan)
 
 
-def _kibana(settings: Settings, dry_run: bool, overwrite: bool) -> None:
+def _roles(server: Elasticsearch, plan: Plan) -> None:
+    """Bring the roles; many servers take none over their API, or not from this login, and need no more than a word."""
+    try:
+        rows = templates.compare(server, roles.wanted(), overwrite=plan.overwrite)
+        if _may_write("Elasticsearch", rows, "give yours another name", plan):
+            templates.write(server, rows)
+    except roles.NotKept as error:
+        typer.echo(str(error))
+
+
+def _gaps(server: Elasticsearch, settings: Settings, wanted: Sequence[Template]) -> list[Row]:
+    """Return what indices that are there lack; that someone may only write templates keeps nobody from doing so."""
+    try:
+        return existing.compare(server, wanted)
+    except AuthorizationException as error:
+        typer.echo(f"Not seen: whether existing indices lack fields. {client.explain(error, settings)}", err=True)
+        return []
+
+
+def _fill(server: Elasticsearch, settings: Settings, gaps: Sequence[Row]) -> None:
+    """Give existing indices the fields they lack, and say where that was refused: nothing is lost, just not found."""
+    refused = existing.write(server, gaps)
+    if refused:
+        names = differences.named(list(refused))
+        why = client.explain(next(iter(refused.values())), settings)
+        typer.echo(f"Not given the new fields, which can't be searched there: {names}. {why}", err=True)
+
+
+def _kibana(settings: Settings, plan: Plan) -> None:
     if settings.kibana_url is None:
         return
     with kibana.connect(settings) as server:
-        rows = kibana.compare(server, objects.objects(settings), overwrite=overwrite)
-        if _may_write("Kibana", rows, "save yours under another name", dry_run=dry_run):
+        rows = kibana.compare(server, objects.objects(settings), overwrite=plan.overwrite)
+        if _may_write("Kibana", rows, "save yours under another name", plan):
             kibana.write(server, rows)
 
 
-def _grafana(settings: Settings, dry_run: bool, overwrite: bool) -> None:
+def _grafana(settings: Settings, plan: Plan) -> None:
     if settings.grafana_url is None:
         return
     if settings.grafana.token is None:
         typer.echo("Grafana: left as it is, since VERL_INGEST_GRAFANA__TOKEN is not set.")
         return
     with grafana.connect(settings) as server:
-        rows = grafana.compare(server, settings, overwrite=overwrite)
-        if _may_write("Grafana", rows, "save yours under another name", dry_run=dry_run):
+        rows = grafana.compare(server, settings, overwrite=plan.overwrite)
+        if _may_write("Grafana", rows, "save yours under another name", plan):
             grafana.write(server, rows)
 
 
-def _may_write(server: str, rows: Sequence[Row], advice: str, *, dry_run: bool) -> bool:
+def _may_write(server: str, rows: Sequence[Row], advice: str, plan: Plan) -> bool:
     """Show how assets stand; raises KitError where one is a stranger's, with the advice on what to do with it."""
     for row in rows:
         typer.echo(f"{row.name}: {row.state}" + (f" ({row.why})" if row.why else ""))
-        if row.diff:
+        for phrase in row.news:
+            typer.echo(f"  {phrase}")
+        if row.diff and (plan.diff or row.why):
             typer.echo(row.diff)
-    strange = [row.name for row in rows if row.state == "differs"]
+    strange = [row for row in rows if row.state == "differs"]
     if strange:
         raise KitError(
             f"Nothing was written to {server}, because the kit did not write what stands there as "
-            f"{' and '.join(strange)}; {advice}, and let --overwrite replace the rest."
+            f"{' and '.join(row.name for row in strange)}; {advice}, and let --overwrite replace the rest."
         )
-    return not dry_run
+    return not plan.dry_run
 
 
 def render_files(
