@@ -8,7 +8,7 @@ from verl_ingest import assets, grafana
 from verl_ingest.catalog import reference
 from verl_ingest.edge import fluentbit
 from verl_ingest.errors import KitError
-from verl_ingest.index import apply
+from verl_ingest.index import apply, roles
 from verl_ingest.kibana import objects
 from verl_ingest.normalise import lua_settings
 from verl_ingest.settings import Settings
@@ -24,7 +24,7 @@ def files() -> dict[str, str]:
         "deploy/fluent-bit/fluent-bit.yaml": fluentbit.render(defaults),
         "deploy/fluent-bit/settings.lua": lua_settings.render(defaults),
     }
-    return templates | agent | dashboards(defaults) | reference.pages() | grafana.pages()
+    return templates | {roles.FILE: roles.file()} | agent | dashboards(defaults) | reference.pages() | grafana.pages()
 
 
 def dashboards(settings: Settings) -> dict[str, str]:

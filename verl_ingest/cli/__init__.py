@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from verl_ingest import __version__, settings
-from verl_ingest.cli import agent, ask, assets, audit, deadletters, deploy, explore, lag, link, load, serve, summarize
+from verl_ingest.cli import (
+    agent,
+    ask,
+    assets,
+    audit,
+    deadletters,
+    deploy,
+    explore,
+    key,
+    lag,
+    link,
+    load,
+    serve,
+    summarize,
+)
 from verl_ingest.errors import KitError
 
 app = typer.Typer(
@@ -22,6 +36,7 @@ app = typer.Typer(
 )
 # In the order of the flow, which is that of the help; add_typer would put a module's commands at its end.
 app.command("apply")(assets.apply_assets)
+app.command("key")(key.make_key)
 app.command("deploy")(deploy.deploy_agents)
 app.command("status")(deploy.show_status)
 app.command("undeploy")(deploy.undeploy_agents)
