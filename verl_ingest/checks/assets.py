@@ -1,16 +1,16 @@
 """What `apply` brings to Elasticsearch: is it there, is it the kit's own, and have the indices been made by it?"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from itertools import groupby
 
 from elasticsearch import Elasticsearch
 
-from verl_ingest.checks import drift
-from verl_ingest.checks.check import Check
+from verl_ingest.checks import drift, privileges
+from verl_ingest.checks.check import Check, said
 from verl_ingest.checks.server import asked
 from verl_ingest.errors import StoreError
-from verl_ingest.index import apply, client
+from verl_ingest.index import apply, client, roles
 from verl_ingest.settings import Settings
 
 NAME = "templates"
@@ -23,14 +23,35 @@ def check(settings: Settings, *, before_apply: bool = False) -> Iterator[Check]:
     """
     with client.connect(settings) as server:
         yield from asked(NAME, partial(_rows, settings, before_apply), server, settings)
+        yield from asked("roles", _roles, server, settings)
         yield from asked("indices", _misshapen, server, settings)
 
 
 def _rows(settings: Settings, before_apply: bool, server: Elasticsearch) -> Iterator[Check]:
     lacking, strange = ("fine", "wrong") if before_apply else ("wrong", "watch")
     found = apply.compare(server, apply.wanted(settings))
-    for kind, rows in groupby(found, key=lambda row: apply.KINDS[row.asset.kind].words):
-        yield drift.judge(f"{kind}s", list(rows), lacking=lacking, strange=strange)
+    templates = [row for row in found if row.asset.kind != "ilm_policy"]
+    policies = [row for row in found if row.asset.kind == "ilm_policy"]
+    yield drift.judge(NAME, templates, lacking=lacking, strange=strange)
+    if policies:
+        yield drift.judge("ILM", policies, lacking=lacking, strange=strange)
+    else:
+        yield Check("ILM", "fine", "The server was built without it: old days are not merged, and take more room.")
+
+
+def _roles(server: Elasticsearch) -> Iterator[Check]:
+    if privileges.login(server) is None:  # without security there are none
+        return
+    try:
+        found = apply.compare(server, roles.wanted())
+    except roles.NotKept as error:
+        yield said("roles", "unknown", str(error))
+        return
+    check = drift.judge("roles", found, lacking="unknown", strange="watch")
+    if check.verdict == "unknown":
+        yield replace(check, remedy=f"{check.remedy} as a superuser; those of a roles.yml are not shown to anyone")
+    else:
+        yield check
 
 
 def _misshapen(server: Elasticsearch) -> Iterator[Check]:

@@ -27,10 +27,10 @@ def answered(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     try:
         yield from look()
     except KitError as error:
-        yield of_error(name, "wrong", error)
+        yield said(name, "wrong", str(error))
 
 
-def of_error(name: str, verdict: Verdict, error: KitError) -> Check:
-    """Return the check on an error, whose sentence has its remedy in it."""
-    found, _, remedy = str(error).partition("; ")
-    return Check(name, verdict, f"{found}." if remedy else found, remedy.rstrip("."))
+def said(name: str, verdict: Verdict, sentence: str, remedy: str = "") -> Check:
+    """Return the check on what a sentence says, which has its remedy in it; `remedy` is for one that has none."""
+    found, _, own = sentence.partition("; ")
+    return Check(name, verdict, f"{found}." if own else found, own.rstrip(".") or remedy)

@@ -7,11 +7,10 @@ from elasticsearch import ApiError, AuthenticationException, AuthorizationExcept
 
 from verl_ingest.checks.check import Check
 from verl_ingest.context.words import listed
-from verl_ingest.index.mappings import EVERY_PATTERN
+from verl_ingest.index import roles
 
 NAME = "privileges"
-TO_READ = {"indices": [{"names": EVERY_PATTERN.split(","), "privileges": ["read", "view_index_metadata"]}]}
-TO_APPLY = {"cluster": ["monitor", "manage_index_templates"], **TO_READ}
+READER, ADMIN = "verl_reader", "verl_admin"
 
 
 def login(server: Elasticsearch) -> Mapping[str, Any] | None:
@@ -28,8 +27,9 @@ def check(server: Elasticsearch, *, before_apply: bool) -> Iterator[Check]:
     """Look whether the login may read, and before an `apply` whether it may write what that brings."""
     if login(server) is None:
         return
-    needed = TO_APPLY if before_apply else TO_READ
-    yield judge(missing(server.security.has_privileges(**needed)), "apply" if before_apply else "read")
+    role, purpose = (ADMIN, "apply") if before_apply else (READER, "read")
+    needed = {kind: roles.BODIES[role][kind] for kind in ("cluster", "indices")}
+    yield judge(missing(server.security.has_privileges(**needed)), role, purpose)
 
 
 def missing(answer: Mapping[str, Any]) -> list[str]:
@@ -43,10 +43,9 @@ def missing(answer: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def judge(lacking: Sequence[str], purpose: str) -> Check:
-    """Return the verdict on what the login lacks to do something."""
+def judge(lacking: Sequence[str], role: str, purpose: str) -> Check:
+    """Return the verdict on what the login lacks of a role, which is what it takes to do something."""
     if not lacking:
         return Check(NAME, "fine", f"The login may {purpose}.")
-    role = "verl_admin" if purpose == "apply" else "verl_reader"
     remedy = f"give the user the role {role} (docs/deploy/security.md)"
     return Check(NAME, "wrong", f"To {purpose} the login lacks {listed(lacking)}.", remedy)

@@ -15,7 +15,7 @@ from elasticsearch import (
 )
 
 from verl_ingest.checks import disk, privileges
-from verl_ingest.checks.check import Check, answered, of_error
+from verl_ingest.checks.check import Check, answered, said
 from verl_ingest.context.words import counted, listed
 from verl_ingest.index import client
 from verl_ingest.index.mappings import EVERY_PATTERN, RECORDS_PATTERN
@@ -42,7 +42,7 @@ def asked(name: str, look: Look, server: Elasticsearch, settings: Settings) -> I
     try:
         yield from answered(name, partial(look, server))
     except (TransportError, ApiError, UnsupportedProductError) as error:
-        yield of_error(name, "unknown", client.explain(error, settings))
+        yield said(name, "unknown", str(client.explain(error, settings)))
 
 
 def _looks(settings: Settings, before_apply: bool) -> Iterator[Check]:

@@ -15,6 +15,7 @@ from verl_ingest.cli import (
     audit,
     deadletters,
     deploy,
+    doctor,
     explore,
     key,
     lag,
@@ -45,6 +46,7 @@ app.command("summarize")(summarize.summarize_run)
 app.command("audit")(audit.audit_files)
 app.command("lag")(lag.show_lag)
 app.command("dead-letters")(deadletters.dead_letters)
+app.command("doctor")(doctor.doctor)
 app.registered_commands += ask.app.registered_commands
 app.registered_commands += explore.app.registered_commands
 app.command("link")(link.show_links)

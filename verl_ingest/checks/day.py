@@ -1,0 +1,172 @@
+"""The records of the last day in one search: how many, of which runs and hosts, and what is odd about them.
+
+Pure but for `read`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elasticsearch import Elasticsearch
+
+from verl_ingest.index.mappings import RECORDS_PATTERN
+from verl_ingest.settings import OWN_RULES, Settings
+
+DAY_MS = 86_400_000
+AHEAD_MS = 60_000  # clocks may differ by as much
+MOST = 5_000_000  # records that are looked at: a few seconds' work
+RUNS, HOSTS, FIELDS = 20, 1_000, 5
+# Flags that cost something; others only say what was repaired.
+TELLING = (
+    "zone_assumed",
+    "year_assumed",
+    "time_invalid",
+    "truncated",
+    "step_invalid",
+    "rank_invalid",
+    "normalizer_error",
+    "stack_endless",
+)
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """What the day has of a run: `last` is the time of its newest record, `hosts` of each host's, ms since 1970."""
+
+    run_id: str
+    metrics: int
+    of_ranks: int
+    last: float
+    hosts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Day:
+    """The records from `since` up to `until`, the time of the newest one, in ms since 1970.
+
+    `ahead`: how many are later than any clock should be. `runs`: the one with the newest record first.
+    """
+
+    since: int
+    until: int
+    ahead: int
+    records: int
+    metrics: int
+    nonfinite: int
+    nonfinite_names: Mapping[str, int]
+    unparsed: int
+    ignored: int
+    ignored_names: Mapping[str, int]
+    flags: Mapping[str, int]
+    dropped: Mapping[str, int]
+    runs: Sequence[OfRun]
+
+
+def read(client: Elasticsearch, settings: Settings, *, now: int) -> Day | None:
+    """Return the day up to the newest record, None where there is none; raises what the client raises."""
+    until, ahead = _newest(client, now + AHEAD_MS)
+    if until is None:
+        return None
+    day = within(until - DAY_MS, until)
+    records = client.count(index=RECORDS_PATTERN, query=day)["count"]
+    since = until - round(DAY_MS * min(MOST / records, 1))
+    rules = [*OWN_RULES, *(rule.name for rule in settings.drop)]
+    found = client.search(index=RECORDS_PATTERN, body=body(since, until, rules), allow_partial_search_results=False)
+    return _day(found, rules, since=since, until=until, ahead=ahead)
+
+
+def within(since: int, until: int) -> dict[str, Any]:
+    """Return the query for the times from `since` up to `until`, ms since 1970."""
+    return {"range": {"@timestamp": {"gte": since, "lte": until, "format": "epoch_millis"}}}
+
+
+def body(since: int, until: int, rules: Sequence[str]) -> dict[str, Any]:
+    """Return the one search; `rules` are the names of those that drop lines."""
+    ignored = {"field": "_ignored", "size": FIELDS}
+    telling = {"field": "flags", "include": f"({'|'.join(TELLING)})(:.*)?", "size": HOSTS}
+    runs = {
+        "last": _LAST,
+        "metrics": _counted({"term": {"kind": "metric"}}, of_ranks=_counted({"exists": {"field": "rank"}})),
+        "hosts": {"terms": {"field": "host.name", "size": HOSTS}, "aggs": {"last": _LAST}},
+    }
+    return {
+        "size": 0,
+        "track_total_hits": True,
+        "query": within(since, until),
+        "aggs": {
+            "metrics": _counted({"term": {"kind": "metric"}}),
+            "nonfinite": _counted(
+                {"exists": {"field": "nonfinite"}}, names={"terms": {"field": "nonfinite", "size": FIELDS}}
+            ),
+            "unparsed": _counted({"term": {"kind": "unparsed"}}),
+            "ignored": _counted({"exists": {"field": "_ignored"}}, names={"terms": ignored}),
+            "flags": {"terms": telling},
+            "dropped": _counted(
+                {"term": {"event": "dropped"}},
+                **{f"of{number}": {"sum": {"field": f"metrics.{rule}"}} for number, rule in enumerate(rules)},
+            ),
+            "runs": {"terms": {"field": "run_id", "size": RUNS, "order": {"last": "desc"}}, "aggs": runs},
+        },
+    }
+
+
+def _newest(client: Elasticsearch, latest: int) -> tuple[int | None, int]:
+    """Return the time of the newest record up to `latest`, and how many are later; both are read without a scan."""
+    hits = client.search(
+        index=RECORDS_PATTERN,
+        size=1,
+        query=within(0, latest),
+        sort=[{"@timestamp": {"order": "desc", "format": "epoch_millis"}}],
+        source=False,
+        track_total_hits=False,
+        allow_partial_search_results=False,
+    )["hits"]["hits"]
+    ahead = {"range": {"@timestamp": {"gt": latest, "format": "epoch_millis"}}}
+    return (
+        round(float(hits[0]["sort"][0])) if hits else None,
+        client.count(index=RECORDS_PATTERN, query=ahead)["count"],
+    )
+
+
+def _day(found: Mapping[str, Any], rules: Sequence[str], *, since: int, until: int, ahead: int) -> Day:
+    counts = found["aggregations"]
+    flags: Counter[str] = Counter()
+    for bucket in counts["flags"]["buckets"]:
+        flags[bucket["key"].partition(":")[0]] += bucket["doc_count"]
+    dropped = {rule: round(counts["dropped"][f"of{number}"]["value"]) for number, rule in enumerate(rules)}
+    return Day(
+        since=since,
+        until=until,
+        ahead=ahead,
+        records=found["hits"]["total"]["value"],
+        metrics=counts["metrics"]["doc_count"],
+        nonfinite=counts["nonfinite"]["doc_count"],
+        nonfinite_names=_by_name(counts["nonfinite"]["names"]),
+        unparsed=counts["unparsed"]["doc_count"],
+        ignored=counts["ignored"]["doc_count"],
+        ignored_names=_by_name(counts["ignored"]["names"]),
+        flags=flags,
+        dropped={rule: lines for rule, lines in dropped.items() if lines},
+        runs=[
+            OfRun(
+                run_id=run["key"],
+                metrics=run["metrics"]["doc_count"],
+                of_ranks=run["metrics"]["of_ranks"]["doc_count"],
+                last=run["last"]["value"],
+                hosts={host["key"]: host["last"]["value"] for host in run["hosts"]["buckets"]},
+            )
+            for run in counts["runs"]["buckets"]
+        ],
+    )
+
+
+def _by_name(terms: Mapping[str, Any]) -> dict[str, int]:
+    return {bucket["key"]: bucket["doc_count"] for bucket in terms["buckets"]}
+
+
+def _counted(query: Mapping[str, Any], **aggs: Any) -> dict[str, Any]:
+    return {"filter": query, **({"aggs": aggs} if aggs else {})}
+
+
+_LAST = {"max": {"field": "@timestamp"}}

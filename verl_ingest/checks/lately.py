@@ -1,0 +1,128 @@
+"""The newest runs: hosts that have fallen silent, ranks that are missing, clocks that differ, ranks that never log."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from elasticsearch import Elasticsearch
+
+from verl_ingest.catalog import metrics
+from verl_ingest.checks.check import Check
+from verl_ingest.checks.day import Day, OfRun
+from verl_ingest.context import runs, setup, step
+from verl_ingest.context.words import counted, duration, listed, ranks
+from verl_ingest.query.elastic import ElasticStore
+from verl_ingest.query.store import RunReader
+
+RUNS = 3  # each is a few searches over one step and those before it
+SILENT_MS = 300_000  # less is a slow step, an upload, an agent that was restarted
+SKEW_S = 1.0  # from here on the order of first errors may be wrong in spite of the correction
+
+
+@dataclass(frozen=True)
+class Lately:
+    """A run as it is: the step before its newest one, as `step` tells of it, and how long it may well be silent."""
+
+    of: OfRun
+    state: str
+    patience_ms: float
+    world_size: int | None
+    step: int | None
+    ranks: Sequence[int]
+    missing: Mapping[str, Sequence[int]]
+    skew: Mapping[str, float]
+
+
+def check(day: Day, now: int, server: Elasticsearch) -> Iterator[Check]:
+    """Yield a check on each matter of the newest runs."""
+    store = ElasticStore(server)
+    found = []
+    for run in day.runs[:RUNS]:
+        with store.open(run.run_id) as reader:
+            found.append(_lately(run, reader, now))
+    yield judge_silent(found)
+    yield judge_missing(found)
+    yield judge_clocks(found)
+    yield judge_drivers(found)
+
+
+def _lately(of: OfRun, reader: RunReader, now: int) -> Lately:
+    started = setup.read(reader.setup())
+    run = runs.as_it_is(reader, started, now=now)
+    steps = reader.steps(size=2, newest_first=True)
+    known = step.assemble(reader, steps[-1], catalogue=metrics.load(), now=now).body if steps else {}
+    return Lately(
+        of=of,
+        state=run.state,
+        patience_ms=1_000 * runs.patience(run.row, run.pace),
+        world_size=started.world_size,
+        step=known.get("step"),
+        ranks=known.get("ranks", ()),
+        missing=known.get("missing_ranks", {}),
+        skew=known.get("clock_skew", {}),
+    )
+
+
+def judge_silent(found: Sequence[Lately]) -> Check:
+    """Return the verdict on hosts of running runs whose newest record is much older than the run's."""
+    running = [run for run in found if run.state == "running"]
+    silent = [
+        f"{host} ({run.of.run_id}) for {duration((run.of.last - last) / 1_000)}"
+        for run in running
+        for host, last in sorted(run.of.hosts.items(), key=lambda item: item[1])
+        if run.of.last - last > max(SILENT_MS, run.patience_ms)
+    ]
+    if silent:
+        return Check(
+            "lag of hosts",
+            "wrong",
+            f"No record of {_few(silent)}, while others of the run send.",
+            "`verl-ingest lag` there says whether its agent is behind",
+        )
+    hosts = sum(len(run.of.hosts) for run in running)
+    found_ = f"{counted(hosts, 'host')} of {counted(len(running), 'running run')} send." if running else "No run runs."
+    return Check("lag of hosts", "fine", found_)
+
+
+def judge_missing(found: Sequence[Lately]) -> Check:
+    """Return the verdict on ranks that logged the steps before and not the last whole one."""
+    missing = [
+        f"{ranks(numbers)} of {run.of.run_id} in {stage}, step {run.step}"
+        for run in found
+        for stage, numbers in run.missing.items()
+    ]
+    if not missing:
+        return Check("missing ranks", "fine", "No rank of the newest runs has stopped logging.")
+    remedy = "`verl-ingest why RUN` says whether they died; if not, `verl-ingest lag` on their hosts"
+    return Check("missing ranks", "watch", f"Missing: {_few(missing)}.", remedy)
+
+
+def judge_clocks(found: Sequence[Lately]) -> Check:
+    """Return the verdict on hosts whose clock differs from the others' in their run."""
+    skewed = {host: skew for run in found for host, skew in run.skew.items()}
+    apart = [f"{host} {skew:+.2f} s" for host, skew in sorted(skewed.items(), key=lambda item: -abs(item[1]))]
+    if any(abs(skew) >= SKEW_S for skew in skewed.values()):
+        remedy = "let NTP or chrony set them; until then which rank failed first is not sure"
+        return Check("clocks", "watch", f"They differ from the others': {_few(apart)}.", remedy)
+    return Check("clocks", "fine", f"They differ by less than {SKEW_S:g} s." + (f" {_few(apart)}." if apart else ""))
+
+
+def judge_drivers(found: Sequence[Lately]) -> Check:
+    """Return the verdict on runs of which ranks log no metrics, or fewer ranks than there are."""
+    alone = [run.of.run_id for run in found if run.of.metrics and not run.of.of_ranks]
+    few = [
+        f"{counted(len(run.ranks), 'rank')} of {run.world_size} ({run.of.run_id})"
+        for run in found
+        if run.ranks and run.world_size and len(run.ranks) < run.world_size
+    ]
+    remedy = "let every rank log (rank JSONL in paths.rank), or tail Ray's worker files (paths.ray, docs/agent.md)"
+    if alone:
+        found_ = f"Driver metrics only: {_few(alone)}. Which rank drives a metric can't be told."
+        return Check("metrics of ranks", "watch", found_, remedy)
+    if few:
+        return Check("metrics of ranks", "watch", f"Not every rank logs: {_few(few)}.", remedy)
+    return Check("metrics of ranks", "fine", "Ranks log metrics themselves.")
+
+
+def _few(words: Sequence[str]) -> str:
+    """Write a list, of which the rest is counted."""
+    return listed(words if len(words) <= 3 else [*words[:3], f"{len(words) - 3} more"])

@@ -1,0 +1,138 @@
+"""The records of the last day: what came, what is odd about it, what is missing. Judging is pure, `check` reads."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from elasticsearch import Elasticsearch
+
+from verl_ingest.checks import lately, twice
+from verl_ingest.checks.check import Check, Verdict
+from verl_ingest.checks.day import Day, read
+from verl_ingest.checks.server import asked
+from verl_ingest.context.words import counted, duration, listed
+from verl_ingest.index import client
+from verl_ingest.settings import Settings
+
+NAME = "records"
+LITTLE, MUCH = 0.01, 0.2  # shares of the records
+
+
+def check(settings: Settings, *, now: int) -> Iterator[Check]:
+    """Yield a check on each matter of the records; `now` is in ms since 1970."""
+    with client.connect(settings) as server:
+        yield from asked(NAME, partial(_looks, settings, now), server, settings)
+
+
+def _looks(settings: Settings, now: int, server: Elasticsearch) -> Iterator[Check]:
+    day = read(server, settings, now=now)
+    if day is None:
+        remedy = "load a run (`verl-ingest load FOLDER`), or start an agent (docs/agent.md)"
+        yield Check(NAME, "watch", "There is none yet.", remedy)
+        return
+    yield from judge(day, now=now)
+    yield from asked("runs", partial(lately.check, day, now), server, settings)
+    yield from asked("written twice", partial(twice.again, day), server, settings)
+    yield from asked("in two days", partial(twice.in_two_days, day), server, settings)
+
+
+def judge(day: Day, *, now: int) -> Iterator[Check]:
+    """Yield a check on each matter that the one search tells of."""
+    yield _newest(day, now)
+    yield _times(day)
+    yield _nonfinite(day)
+    yield _unparsed(day)
+    yield _ignored(day)
+    yield _cut(day)
+    yield _dropped(day)
+
+
+def _newest(day: Day, now: int) -> Check:
+    age = duration(max(now - day.until, 0) / 1_000)
+    span = duration((day.until - day.since) / 1_000)
+    return Check(
+        NAME,
+        "fine",
+        f"The newest is {age} old, of {day.runs[0].run_id}; what follows is of the {span} up to it: "
+        f"{counted(day.records, 'record')} of {counted(len(day.runs), 'run')}.",
+    )
+
+
+def _times(day: Day) -> Check:
+    """Judge times: a wrong zone moves records by hours, an unread one puts them where they were read."""
+    assumed = day.flags.get("zone_assumed", 0)
+    unread = day.flags.get("time_invalid", 0) + day.flags.get("year_assumed", 0)
+    found = []
+    if day.ahead:
+        found.append(f"{counted(day.ahead, 'record')} lie in the future")
+    if assumed:
+        found.append(f"of {counted(assumed, 'record')} the time zone was guessed")
+    if unread:
+        found.append(f"of {counted(unread, 'record')} the time could not be read whole")
+    if not found:
+        return Check("times", "fine", "None is in the future, no zone was guessed.")
+    remedy = "set `timezone` to the zone that the logs are written in" if day.ahead or assumed else _FLAGGED
+    sentence = f"{listed(found)}."
+    return Check("times", "watch", sentence[0].upper() + sentence[1:], remedy)
+
+
+def _nonfinite(day: Day) -> Check:
+    found = _share(day.nonfinite, day.metrics, "metric record", "have a NaN or an infinity")
+    if day.nonfinite < LITTLE * day.metrics:
+        return Check("non-finite", "fine", found)
+    return Check(
+        "non-finite",
+        "watch",
+        f"{found[:-1]}, most in {_most(day.nonfinite_names)}.",
+        "`verl-ingest why RUN` says since when; a metric that is never finite is better not logged",
+    )
+
+
+def _unparsed(day: Day) -> Check:
+    found = _share(day.unparsed, day.records, "record", "are of lines that were not understood")
+    verdict: Verdict = "fine"
+    if day.unparsed >= LITTLE * day.records:
+        verdict = "wrong" if day.unparsed >= MUCH * day.records else "watch"
+    remedy = "look at them in Kibana (kind: unparsed); leave files that are no logs out of `paths`"
+    return Check("unparsed", verdict, found, "" if verdict == "fine" else remedy)
+
+
+def _ignored(day: Day) -> Check:
+    if not day.ignored:
+        return Check("unsearchable", "fine", "Every field of every record can be searched.")
+    found = f"{counted(day.ignored, 'record')} have fields that no search finds, most {_most(day.ignored_names)}."
+    remedy = "they are kept in _source; see the check `fields`, and docs/reference/fields.md for what a field takes"
+    return Check("unsearchable", "watch", found, remedy)
+
+
+def _cut(day: Day) -> Check:
+    """Judge what was cut or could not be used of a line, whatever is left of it."""
+    lost = {
+        name: day.flags[name]
+        for name in ("truncated", "step_invalid", "rank_invalid", "stack_endless", "normalizer_error")
+        if name in day.flags
+    }
+    if not lost:
+        return Check("flags", "fine", "No line was cut, none has a step or rank that can't be used.")
+    verdict: Verdict = "wrong" if "normalizer_error" in lost else "watch"
+    return Check("flags", verdict, f"Records by flag: {_most(lost)}.", _FLAGGED)
+
+
+def _dropped(day: Day) -> Check:
+    if not day.dropped:
+        return Check("left out", "fine", "Agents report no line that a rule left out.")
+    found = f"{counted(sum(day.dropped.values()), 'line')} by rule, as agents report: {_most(day.dropped)}."
+    return Check("left out", "fine", found)
+
+
+def _share(part: int, whole: int, noun: str, what: str) -> str:
+    share = f"{part / whole:.1%}" if whole else "0 %"
+    return f"{part:,} of {counted(whole, noun)} ({share}) {what}."
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    """Write names with their counts, the largest first."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {count:,}" for name, count in ordered)
+
+
+_FLAGGED = "look at them in Kibana (flags: NAME), and in docs/reference/fields.md for what each means"
