@@ -19,8 +19,7 @@ end
 collectgarbage("setpause", 400) -- what a line leaves is small and short-lived: collect it less often
 
 local settings = ... or part("settings") -- the loader brings its own
-settings.run = settings.run or os.getenv("VERL_INGEST_RUN") -- of an agent that runs for one job
-settings.run = settings.run or os.getenv("VERL_INGEST_RUN")
+settings.run = settings.run or os.getenv("VERL_INGEST_RUN") -- of an agent that runs for one job or pod
 local text = part("normalize_text")
 local time = part("normalize_time")
 local id = part("normalize_id")

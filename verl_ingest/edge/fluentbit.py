@@ -23,12 +23,12 @@ _COMMENTS = {
 }
 
 
-def render(settings: Settings) -> str:
-    """Return the text of fluent-bit.yaml."""
-    return assets.template(TEMPLATE).render(context(settings))
+def render(settings: Settings, *, run: str | None = None) -> str:
+    """Return the text of fluent-bit.yaml, for every run or for the agents of a `run`, which end with it."""
+    return assets.template(TEMPLATE).render(context(settings, run=run))
 
 
-def context(settings: Settings) -> dict[str, Any]:
+def context(settings: Settings, *, run: str | None = None) -> dict[str, Any]:
     """Return the template's variables."""
     url = urlsplit(settings.elasticsearch_url)
     tls = url.scheme == "https"
@@ -38,7 +38,8 @@ def context(settings: Settings) -> dict[str, Any]:
         "username": settings.agent.username,
         "ca_certs": settings.elasticsearch_ca_certs,
         "line_bytes": LINE_BYTES,
-        "inputs": inputs(settings),
+        "inputs": inputs(settings, run=run),
+        "run": run,
         "outputs": [
             {
                 "alias": output_of(tag),
@@ -68,15 +69,15 @@ def rejected_folder(settings: Settings) -> Path:
     return Path(settings.agent.state, "rejected")
 
 
-def inputs(settings: Settings) -> list[dict[str, str]]:
-    """Return the tail inputs in their order: family, comment, tag, and paths, separated by commas."""
+def inputs(settings: Settings, *, run: str | None = None) -> list[dict[str, str]]:
+    """Return the tail inputs in their order: family, comment, tag, and paths of all runs or one, separated by commas."""
     families = {family: getattr(settings.paths, family) for family in type(settings.paths).model_fields}
     return [
         {
             "family": family,
             "comment": _COMMENTS[family],
             "tag": SAMPLES if family == "rollout" else RECORDS,
-            "path": ",".join(path.replace("{run}", "*") for path in paths),
+            "path": ",".join(path.replace("{run}", run or "*") for path in paths),
         }
         for family, paths in families.items()
         if paths

@@ -6,7 +6,7 @@ from verl_ingest.normalise import lua_settings
 from verl_ingest.settings import Settings
 
 
-def files(settings: Settings) -> dict[str, str]:
-    """Return name -> text of every file that an agent needs, rendered for these settings."""
+def files(settings: Settings, *, run: str | None = None) -> dict[str, str]:
+    """Return name -> text of every file that an agent needs, rendered for these settings; `run` as in fluentbit."""
     lua = {path.name: path.read_text(encoding="utf-8") for path in assets.path("deploy/fluent-bit").glob("*.lua")}
-    return lua | {"fluent-bit.yaml": fluentbit.render(settings), "settings.lua": lua_settings.render(settings)}
+    return lua | {"fluent-bit.yaml": fluentbit.render(settings, run=run), "settings.lua": lua_settings.render(settings)}
