@@ -1,4 +1,4 @@
-"""The fixture that runs the command line."""
+"""The fixtures that run the command line in this process."""
 
 import sys
 from collections.abc import Callable
@@ -17,9 +17,8 @@ class Outcome:
 
 
 @pytest.fixture
-def ask(elasticsearch_url: str, monkeypatch, capsys) -> Callable[..., Outcome]:
-    """Run the command line in this process."""
-    monkeypatch.setenv("ELASTICSEARCH_URL", elasticsearch_url)
+def command(monkeypatch, capsys) -> Callable[..., Outcome]:
+    """Run the command line."""
 
     def run(*words: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["verl-ingest", *words])
@@ -28,3 +27,10 @@ def ask(elasticsearch_url: str, monkeypatch, capsys) -> Callable[..., Outcome]:
         return Outcome(exit_.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def ask(elasticsearch_url: str, monkeypatch, command) -> Callable[..., Outcome]:
+    """Run the command line on the session's server."""
+    monkeypatch.setenv("ELASTICSEARCH_URL", elasticsearch_url)
+    return command
