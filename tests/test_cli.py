@@ -12,7 +12,7 @@ import verl_ingest
 from verl_ingest import cli, render, settings
 
 COMMANDS = [
-    *("apply", "load", "summarize", "audit", "lag", "dead-letters"),
+    *("apply", "load", "summarize", "audit", "lag", "dead-letters", "retention", "pin", "unpin", "pins"),
     *("runs", "step", "share", "logs", "why", "series", "compare", "samples", "link"),
     *("serve", "render", "check"),
 ]

@@ -21,6 +21,7 @@ from verl_ingest.cli import (
     lag,
     link,
     load,
+    retention,
     serve,
     summarize,
 )
@@ -46,6 +47,10 @@ app.command("summarize")(summarize.summarize_run)
 app.command("audit")(audit.audit_files)
 app.command("lag")(lag.show_lag)
 app.command("dead-letters")(deadletters.dead_letters)
+app.command("retention")(retention.delete_old)
+app.command("pin")(retention.pin_run)
+app.command("unpin")(retention.unpin_run)
+app.command("pins")(retention.list_pins)
 app.command("doctor")(doctor.doctor)
 app.registered_commands += ask.app.registered_commands
 app.registered_commands += explore.app.registered_commands

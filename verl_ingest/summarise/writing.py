@@ -7,8 +7,10 @@ import orjson
 from elasticsearch import Elasticsearch
 
 from verl_ingest.errors import StoreError
-from verl_ingest.index.mappings import STEPS_INDEX, STEPS_PATTERN
+from verl_ingest.index.mappings import RECORDS_PATTERN, RECORDS_PREFIX, STEPS_INDEX, STEPS_PATTERN
 from verl_ingest.query.summaries import Summary
+
+PAGE = 5_000
 
 
 def write(client: Elasticsearch, summaries: Iterable[Summary]) -> None:
@@ -24,9 +26,36 @@ def remove(client: Elasticsearch, summaries: Iterable[Summary]) -> None:
     _bulk(client, [{"delete": {"_id": summary.document_id}} for summary in summaries])
 
 
+def remove_days(client: Elasticsearch) -> int:
+    """Remove the summaries of days whose records have no index any more; return how many. Raises as `remove` does.
+
+    Nobody would read them again: they count only beside the records that they were made of.
+    """
+    by_day = {"date_histogram": {"field": "@timestamp", "calendar_interval": "day", "format": "yyyy.MM.dd"}}
+    by_day["date_histogram"]["min_doc_count"] = 1
+    found = client.search(index=STEPS_PATTERN, size=0, aggs={"days": by_day})
+    days = found.get("aggregations", {"days": {"buckets": []}})["days"]["buckets"]  # none without an index
+    # Asked for after the days: whoever loads an old day meanwhile makes its index first, then its summaries.
+    there = client.indices.get_settings(index=RECORDS_PATTERN, name="index.creation_date", expand_wildcards="all")
+    return sum(
+        _remove_day(client, day["key_as_string"]) for day in days if RECORDS_PREFIX + day["key_as_string"] not in there
+    )
+
+
 def refresh(client: Elasticsearch) -> None:
     """Make what was written and removed so far visible to readers."""
     client.indices.refresh(index=STEPS_PATTERN)
+
+
+def _remove_day(client: Elasticsearch, day: str) -> int:
+    """Remove the summaries of a day page by page: not every server deletes by a query."""
+    removed = 0
+    of_day = {"range": {"@timestamp": {"gte": day, "lt": f"{day}||+1d", "format": "yyyy.MM.dd"}}}
+    while hits := client.search(index=STEPS_PATTERN, query=of_day, size=PAGE, source=False)["hits"]["hits"]:
+        _bulk(client, [{"delete": {"_id": hit["_id"]}} for hit in hits])
+        refresh(client)
+        removed += len(hits)
+    return removed
 
 
 def _bulk(client: Elasticsearch, lines: list[dict[str, Any]]) -> None:
