@@ -268,6 +268,12 @@ def test_the_newest_run(store, write):
     assert store.newest_run() == "newest"
 
 
+def test_where_no_index_is_there_is_no_run(store, monkeypatch):
+    monkeypatch.setattr(elastic, "ALL_PATTERN", "no-index-of-the-kit-*")
+    with pytest.raises(NotFound, match="There is no run 'any'"), store.open("any"):
+        pass
+
+
 def test_a_search_that_fails_is_not_taken_for_an_empty_answer(store, write, monkeypatch):
     write(steps_of("failing", 1))
     monkeypatch.setattr(elastic.history, "presence", lambda *_: {"aggs": {"x": {"terms": {"field": "message"}}}})

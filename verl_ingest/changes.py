@@ -65,6 +65,11 @@ def content_hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def is_older(version: str, than: str) -> bool:
+    """Tell which of two versions of the kit came first."""
+    return _number(version) < _number(than)
+
+
 def _strangeness(found: Mapping[str, Any]) -> str:
     """Say why what the server has is not the kit's to change; an empty text where it is."""
     meta = found.get("_meta", {})
@@ -72,7 +77,7 @@ def _strangeness(found: Mapping[str, Any]) -> str:
         return f"not written by {MANAGED_BY}"
     if meta.get("content") != content_hash(found):
         return f"changed by hand after {MANAGED_BY} {meta.get('version')} wrote it"
-    if _number(meta.get("version", "")) > _number(__version__):
+    if is_older(__version__, meta.get("version", "")):
         return f"written by {MANAGED_BY} {meta['version']}, this is {__version__}"
     return ""
 

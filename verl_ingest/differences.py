@@ -1,7 +1,7 @@
 """What differs between two contents of an asset, in words: for whoever reads what an update changes."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 _FIELDS = ("template", "mappings", "properties")
@@ -25,7 +25,7 @@ def words(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     new_fields = [_field(change) for change in fields if change.old is None and _is_whole(change)]
     removed = [_field(change) for change in fields if change.new is None and _is_whole(change)]
     phrases = [added(new_fields)] if new_fields else []
-    phrases += [f"{_counted(removed)} removed: {named(removed)}"] if removed else []
+    phrases += [f"{counted(removed)} removed: {named(removed)}"] if removed else []
     phrases += [
         f"field {_field(change)}: {change.path[-1]} {_values(change)}" for change in fields if not _is_whole(change)
     ]
@@ -37,9 +37,14 @@ def words(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(phrases)
 
 
-def added(fields: Sequence[str]) -> str:
-    """Return the phrase on fields that are new."""
-    return f"{_counted(fields)} new: {named(fields)}"
+def added(fields: Sequence[str], where: str = "") -> str:
+    """Return the phrase on fields that are new, and where."""
+    return f"{counted(fields)} new{where and f', {where}'}: {named(fields)}"
+
+
+def counted(names: Sized) -> str:
+    """Return how many fields they are."""
+    return f"{len(names):,} field{'' if len(names) == 1 else 's'}"
 
 
 def named(names: Sequence[str]) -> str:
@@ -71,10 +76,6 @@ def _is_whole(change: _Change) -> bool:
 def _field(change: _Change) -> str:
     inside = change.path[len(_FIELDS) :] if _is_whole(change) else change.path[len(_FIELDS) : -1]
     return ".".join(name for name in inside if name != "properties")
-
-
-def _counted(names: Sequence[str]) -> str:
-    return f"{len(names):,} field{'' if len(names) == 1 else 's'}"
 
 
 def _values(change: _Change) -> str:

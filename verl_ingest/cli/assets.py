@@ -73,6 +73,8 @@ def _elasticsearch(settings: Settings, plan: Plan) -> None:
         if _may_write("Elasticsearch", [*rows, *gaps], "keep your own settings in verl@custom", plan):
             templates.write(server, rows)
             _fill(server, settings, gaps)
+        if any(row.state == "updated" for row in rows):
+            typer.echo("Indices that are there get new fields only; all else counts from the next day's index on.")
         if indices := templates.misshapen(server):
             typer.echo(client.misshapen(indices), err=True)
         _roles(server, plan)

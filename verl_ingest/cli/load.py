@@ -7,7 +7,7 @@ import typer
 
 from verl_ingest.cli import reading, summarize, terminal
 from verl_ingest.index import client
-from verl_ingest.index.apply import require
+from verl_ingest.index.apply import require, stale
 from verl_ingest.index.mappings import ALL_PATTERN
 from verl_ingest.load import files, pipeline
 from verl_ingest.normalise.lua import Normaliser
@@ -33,6 +33,8 @@ def load_files(
     found = files.discover(paths, Normaliser(settings), run=run)
     with client.explained(settings), client.connect(settings) as server:
         require(server)
+        if why := stale(server, settings):
+            reading.notice(why)
         with reading.progress("loading", found.logs, hidden=as_json) as progress:
             summary = pipeline.load(found.logs, server, settings, final=final, progress=progress, notice=reading.notice)
         server.indices.refresh(index=ALL_PATTERN)

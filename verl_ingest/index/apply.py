@@ -8,13 +8,22 @@ from typing import Any
 
 from elasticsearch import AuthorizationException, Elasticsearch, NotFoundError, UnsupportedProductError
 
-from verl_ingest import changes
+from verl_ingest import __version__, changes, differences
 from verl_ingest.catalog import fields, metrics
 from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
 from verl_ingest.index import lifecycle, roles, state
 from verl_ingest.index.client import is_elasticsearch
-from verl_ingest.index.mappings import ALL_PATTERN, INDEX_TEMPLATE, Template, templates
+from verl_ingest.index.existing import properties_of
+from verl_ingest.index.mappings import (
+    ALL_PATTERN,
+    INDEX_TEMPLATE,
+    KIT_COMPONENT,
+    RECORDS_PREFIX,
+    SAMPLES_PREFIX,
+    Template,
+    templates,
+)
 from verl_ingest.settings import Settings
 
 # What the server adds to a template by itself (9.2 and later).
@@ -34,13 +43,13 @@ class Kind:
     write: Callable[[Elasticsearch, str, Mapping[str, Any]], object]
 
 
-def _component_templates(client: Elasticsearch) -> dict[str, dict[str, Any]]:
-    answer = client.cluster.get_component_template(flat_settings=True)
+def _component_templates(client: Elasticsearch, name: str = "*") -> dict[str, dict[str, Any]]:
+    answer = client.cluster.get_component_template(name=name, flat_settings=True)
     return _bodies(answer["component_templates"], "component_template")
 
 
-def _index_templates(client: Elasticsearch) -> dict[str, dict[str, Any]]:
-    answer = client.indices.get_index_template(flat_settings=True)
+def _index_templates(client: Elasticsearch, name: str = "*") -> dict[str, dict[str, Any]]:
+    answer = client.indices.get_index_template(name=name, flat_settings=True)
     return _bodies(answer["index_templates"], "index_template")
 
 
@@ -112,6 +121,31 @@ def require(client: Elasticsearch, template: str = INDEX_TEMPLATE) -> None:
         raise UnsupportedProductError("not Elasticsearch", meta=ready.meta, body=None)
     if not ready:
         raise StoreError("Elasticsearch is not prepared for the logs yet; run `verl-ingest apply` first.")
+
+
+def stale(client: Elasticsearch, settings: Settings) -> str:
+    """Return a sentence on templates that an older kit wrote; an empty text where there are none or they can't be seen.
+
+    What other settings made different is no matter of age.
+    """
+    try:
+        components = _component_templates(client, KIT_COMPONENT)
+        bodies = {"component_template": components, "index_template": _index_templates(client, f"{INDEX_TEMPLATE}*")}
+    except (AuthorizationException, NotFoundError):  # who may only write may not look
+        return ""
+    found = [Template(kind, name, body) for kind, of_kind in bodies.items() for name, body in of_kind.items()]
+    own = wanted(settings)
+    lacking = set()
+    for index in (RECORDS_PREFIX, SAMPLES_PREFIX):
+        lacking |= properties_of(index, own).keys() - properties_of(index, found).keys()
+    version = components[KIT_COMPONENT].get("_meta", {}).get("version", "")
+    is_older = changes.is_older(version, __version__)
+    if not (lacking or is_older):
+        return ""
+    whose = f" are of {changes.MANAGED_BY} {version}, this is {__version__}" if is_older else ""
+    names = f"{differences.counted(lacking)} ({differences.named(sorted(lacking))})"
+    what = f" lack {names}, by which what is loaded now can't be searched" if lacking else ""
+    return f"The server's index templates{' and'.join(filter(None, (whose, what)))}; run `verl-ingest apply`."
 
 
 def misshapen(client: Elasticsearch) -> list[str]:

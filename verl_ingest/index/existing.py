@@ -82,7 +82,7 @@ def write(client: Elasticsearch, rows: Sequence[Row]) -> dict[str, ApiError]:
 
 def _lacks(names: Sequence[str], indices: Sequence[str], wanted: Mapping[str, Any]) -> Row:
     addition = Addition(tuple(indices), {name: wanted[name] for name in names})
-    return Row(_named(indices), addition, "updated", news=(f"{differences.added(names)}, in records from now on",))
+    return Row(_named(indices), addition, "updated", news=(differences.added(names, "in records from now on"),))
 
 
 def _keeps(names: Sequence[str], indices: Sequence[str]) -> Row:

@@ -62,10 +62,10 @@ class ElasticStore:
     @contextmanager
     def open(self, run_id: str) -> Iterator["ElasticRun"]:
         """Open a snapshot of one run; raises NotFound when it has no records."""
-        found = self._search(ALL_PATTERN, bodies.days(run_id))["aggregations"]["days"]["buckets"]
-        if not found:
+        found = self._search(ALL_PATTERN, bodies.days(run_id)).get("aggregations")  # none where no index matches
+        indices = [bucket["key"] for bucket in found["days"]["buckets"]] if found else []
+        if not indices:
             raise NotFound(f"There is no run '{run_id}'; `verl-ingest runs` lists them.")
-        indices = [bucket["key"] for bucket in found]
         pit = self._client.open_point_in_time(index=",".join(indices), keep_alive=KEEP_ALIVE)["id"]
         run = ElasticRun(
             self._client, run_id, pit, has_samples=any(name.startswith(SAMPLES_PREFIX) for name in indices)
