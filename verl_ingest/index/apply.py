@@ -43,12 +43,12 @@ class Kind:
     write: Callable[[Elasticsearch, str, Mapping[str, Any]], object]
 
 
-def _component_templates(client: Elasticsearch, name: str = "*") -> dict[str, dict[str, Any]]:
+def _component_templates(client: Elasticsearch, name: str | None = None) -> dict[str, dict[str, Any]]:
     answer = client.cluster.get_component_template(name=name, flat_settings=True)
     return _bodies(answer["component_templates"], "component_template")
 
 
-def _index_templates(client: Elasticsearch, name: str = "*") -> dict[str, dict[str, Any]]:
+def _index_templates(client: Elasticsearch, name: str | None = None) -> dict[str, dict[str, Any]]:
     answer = client.indices.get_index_template(name=name, flat_settings=True)
     return _bodies(answer["index_templates"], "index_template")
 
