@@ -1,0 +1,213 @@
+"""Plain hosts, reached over ssh by Ansible: an agent as a systemd service, or by agent.sh where no systemd runs."""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from verl_ingest.checks.agents import judge_buffer, judge_version
+from verl_ingest.checks.check import Check
+from verl_ingest.cluster import hosts_files
+from verl_ingest.cluster.hosts_play import Event, finished, play
+from verl_ingest.cluster.mark import RUN, Mark
+from verl_ingest.cluster.target import Node
+from verl_ingest.context.words import counted, listed
+from verl_ingest.edge import fluentbit
+from verl_ingest.errors import KitError, SettingsError
+from verl_ingest.lag import metrics
+from verl_ingest.settings import Settings
+
+_OLDEST = (5, 1)  # of the versions of Fluent Bit whose configuration the kit renders
+_NAMED = 3  # hosts that a line names
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+class Hosts:
+    """The hosts of deploy.hosts.inventory."""
+
+    name = "hosts"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def files(self) -> Mapping[str, str]:
+        """Return playbooks, the agent's folder, the unit, agent.sh, and units for the machine that has the kit."""
+        return hosts_files.files(self.settings)
+
+    def check(self, folder: Path) -> Sequence[Check]:
+        """Look at each host: does it answer, Fluent Bit's version, room, the logs, the way to Elasticsearch."""
+        events = list(self._play(folder, "look"))
+        looks = {event.host: _facts(event.said) for event in events if event.task == "look" and event.state == "ok"}
+        return [*_reached(events, looks), *self._judge(looks), *self._elasticsearch(events)]
+
+    def plan(self, folder: Path) -> Sequence[str]:
+        """Return a line for each thing that would change, with its hosts."""
+        hosts: dict[str, list[str]] = {}
+        for event in finished(self._play(folder, "deploy", "--check", "--diff")):
+            if event.state == "changed":
+                hosts.setdefault(event.task, []).append(event.host)
+        return [f"{task}: {_names(found)}" for task, found in hosts.items()]
+
+    def roll_out(self, folder: Path) -> Iterator[str]:
+        """Yield a line for each host that was changed, as soon as its agent answers."""
+        return self._changes(folder, "deploy")
+
+    def remove(self, folder: Path, *, state: bool) -> Iterator[str]:
+        """Yield a line for each host that something was removed from."""
+        return self._changes(folder, "undeploy", "--extra-vars", json.dumps({"remove_state": state}))
+
+    def nodes(self, folder: Path) -> Sequence[Node]:
+        """Ask every host's agent for its counters; a host is called what it calls itself, as its records do."""
+        names: dict[str, str] = {}
+        found: dict[str, Node] = {}
+        for event in self._play(folder, "metrics"):
+            if event.task == "node" and event.state == "ok":
+                names[event.host] = event.said
+            name = names.get(event.host, event.host)
+            if event.state == "unreachable" or (event.state == "failed" and event.task == "node"):
+                found[event.host] = Node(name, None, event.failure)
+            elif event.state == "failed":
+                found[event.host] = Node(name, None, self._silent(event))
+            elif event.task == "counters":
+                found[event.host] = self._node(name, event.said)
+        return [found[host] for host in sorted(found)]
+
+    def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
+        """Append each host's mark to its file there."""
+        self._mark(folder, "write", marks)
+
+    def erase(self, folder: Path, marks: Mapping[str, Mark]) -> None:
+        """Remove the files of the marks, and the folders that were made for them."""
+        self._mark(folder, "erase", marks)
+
+    def _play(self, folder: Path, playbook: str, *options: str) -> Iterator[Event]:
+        inventory = self.settings.deploy.hosts.inventory
+        if inventory is None:
+            raise SettingsError("deploy.hosts.inventory is not set; set it to a file with the name of a host a line.")
+        if not inventory.exists():
+            raise SettingsError(f"{inventory}: no such file; deploy.hosts.inventory should name Ansible's inventory.")
+        return play(folder / f"{playbook}.yml", inventory, options=options)
+
+    def _changes(self, folder: Path, playbook: str, *options: str) -> Iterator[str]:
+        changed: dict[str, list[str]] = {}
+        for event in finished(self._play(folder, playbook, *options)):
+            if event.state == "changed":
+                changed.setdefault(event.host, []).append(event.task)
+            elif event.task == "done" and event.host in changed:
+                yield f"{event.host}: {', '.join(changed[event.host])}"
+
+    def _mark(self, folder: Path, action: str, marks: Mapping[str, Mark]) -> None:
+        """Run the playbook of marks; they go by a file, since a thousand are more than a command line takes."""
+        values = {
+            "action": action,
+            "marks": {node: {"path": m.path, "line": m.line, "folders": _made(m.path)} for node, m in marks.items()},
+        }
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(values, file)
+            file.flush()
+            for _ in finished(self._play(folder, "marks", "--extra-vars", f"@{file.name}")):
+                pass
+
+    def _node(self, name: str, text: str) -> Node:
+        if "fluentbit_build_info" not in text:
+            return Node(name, None, "What answers there is not Fluent Bit; set agent.metrics_port.")
+        return Node(name, metrics.parse(text))
+
+    def _silent(self, event: Event) -> str:
+        port = self.settings.agent.metrics_port
+        return (
+            f"No agent answers on port {port} of {event.host}; `verl-ingest deploy` starts it, and its log says why "
+            f"it ended: `journalctl -u {hosts_files.UNIT}`, or {self.settings.agent.state}/agent.log without systemd."
+        )
+
+    def _judge(self, looks: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Check]:
+        """Yield a verdict on each matter, of the hosts that share it."""
+        verdicts: dict[Check, list[str]] = {}
+        for host, facts in looks.items():
+            for check in (self._version(facts), self._room(facts), *self._logs(facts)):
+                verdicts.setdefault(check, []).append(host)
+        for check, hosts in verdicts.items():
+            yield Check(check.name, check.verdict, f"{_names(hosts)}: {check.found}", check.remedy)
+        called = Counter(facts["node"][0] for facts in looks.values())
+        for node in [node for node, count in called.items() if count > 1]:
+            twins = [host for host, facts in looks.items() if facts["node"][0] == node]
+            yield Check(
+                "names",
+                "wrong",
+                f"{listed(twins)} all call themselves {node}, so their records can't be told apart.",
+                "name a host once in the inventory, or give each a name (hostnamectl)",
+            )
+
+    def _version(self, facts: Mapping[str, Sequence[str]]) -> Check:
+        hosts = self.settings.deploy.hosts
+        version = facts["version"][0]
+        if not version:
+            found = f"There is no Fluent Bit at {hosts.fluent_bit}."
+            return Check("Fluent Bit", "wrong", found, "install it there, or set deploy.hosts.fluent_bit")
+        if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+            found = f"{version} is too old for what the kit renders."
+            return Check("Fluent Bit", "wrong", found, "update Fluent Bit to 5.1.3 or later")
+        return judge_version(version, self.settings)
+
+    def _room(self, facts: Mapping[str, Sequence[str]]) -> Check:
+        free, used = (int(facts[name][0] or 0) * 1024 for name in ("free_kb", "used_kb"))
+        check = judge_buffer(fluentbit.buffer_bytes(self.settings), used, free)
+        # Hosts differ by some bytes; those that are fine need no line of their own.
+        return check if check.verdict != "fine" else Check(check.name, "fine", "There is room for what may wait.")
+
+    def _logs(self, facts: Mapping[str, Sequence[str]]) -> Iterator[Check]:
+        user = self.settings.deploy.hosts.user
+        if "user" in facts:
+            yield Check("logs", "unknown", f"Whether {user} may read the logs is seen once deploy has made that user.")
+        elif closed := facts.get("closed"):
+            none = facts["readable"][0] == "0"
+            yield Check(
+                "logs",
+                "wrong" if none else "watch",
+                f"{user} may read {'none' if none else 'not all'} of the logs: closed to it are "
+                f"{listed(closed[:_NAMED])}{f' and {len(closed) - _NAMED} more' if len(closed) > _NAMED else ''}.",
+                "make it a member of the group that may (usermod -aG), or set deploy.hosts.group to that group",
+            )
+        else:
+            yield Check("logs", "fine", f"{user} may read them." if facts["readable"][0] != "0" else "None yet.")
+
+    def _elasticsearch(self, events: Sequence[Event]) -> Iterator[Check]:
+        reached = {event.host: event.said == "yes" for event in events if event.task == "reached"}
+        url = self.settings.elasticsearch_url
+        if away := [host for host, answer in reached.items() if not answer]:
+            values = hosts_files.variables(self.settings)
+            own = values["elasticsearch_host"] in _LOCAL
+            remedy = "set elasticsearch_url to an address that all hosts reach" if own else "open the way in the network"
+            yield Check("way to Elasticsearch", "wrong", f"{_names(away)}: {url} can't be reached from there.", remedy)
+        elif reached:
+            yield Check("way to Elasticsearch", "fine", f"{_names(list(reached))}: {url} can be reached from there.")
+
+
+def _reached(events: Sequence[Event], looks: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Check]:
+    for event in events:
+        if event.state in ("failed", "unreachable"):
+            found, _, remedy = event.failure.partition("; ")
+            yield Check("hosts", "wrong", f"{found}.", remedy.rstrip("."))
+    if looks:
+        yield Check("hosts", "fine", f"{_names(list(looks))} can be reached.")
+
+
+def _facts(text: str) -> dict[str, list[str]]:
+    """Return what look.sh says: name -> values; a name may come more than once."""
+    facts: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        facts.setdefault(name, []).append(value)
+    return facts
+
+
+def _names(hosts: Sequence[str]) -> str:
+    """Name some hosts, and say how many more there are."""
+    more = [counted(len(hosts) - _NAMED, "more host")] if len(hosts) > _NAMED + 1 else []
+    return listed([*(hosts[:_NAMED] if more else hosts), *more])
+
+
+def _made(path: str) -> list[str]:
+    """Return the folders of a mark's file that are its run's alone, the deepest first."""
+    return [str(folder) for folder in PurePosixPath(path).parents if RUN in str(folder)]

@@ -1,0 +1,107 @@
+"""Run a playbook on the hosts of an inventory, and hear of each task on each host while it goes on."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from verl_ingest.cluster.commands import last_words
+from verl_ingest.context.words import counted
+from verl_ingest.errors import KitError
+
+_COMMAND = "ansible-playbook"
+_FORKS = 25
+_LOG_HEAD = re.compile(r"^(\[[^]]*\] *)+")  # of a line of Fluent Bit's: time, level, plugin
+
+
+@dataclass(frozen=True)
+class Event:
+    """How a task went on a host; `said` is its message or what it printed."""
+
+    host: str
+    task: str
+    state: Literal["ok", "changed", "failed", "unreachable"]
+    said: str
+
+    @property
+    def failure(self) -> str:
+        """A sentence on a host that failed."""
+        if self.state == "unreachable":
+            return f"{self.host} can't be reached ({_gist(self.said)}); try `ssh {self.host}`, or mend the inventory."
+        if self.said.endswith("."):  # the playbook's own sentence
+            return f"{self.host}: {self.said}"
+        return f"{self.host}: {self.task} failed ({_gist(self.said)}); mend that there, and run this again."
+
+
+def play(playbook: Path, inventory: Path, *, options: Sequence[str] = ()) -> Iterator[Event]:
+    """Yield what happens, as it happens.
+
+    Ansible itself, its configuration and its ssh are the user's. Raises KitError where Ansible is missing or can't
+    begin; a host that fails is an event.
+    """
+    command = [_program(), "--inventory", str(inventory), "--forks", str(_FORKS), *options, str(playbook)]
+    environment = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "events", "ANSIBLE_NOCOLOR": "1"}
+    with tempfile.TemporaryFile("w+") as complaints:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+        )
+        hosts = 0
+        try:
+            for line in process.stdout or ():
+                if line.startswith("{"):
+                    hosts += 1
+                    yield _event(line)
+        finally:
+            process.terminate()
+            code = process.wait()
+        if not hosts:
+            complaints.seek(0)
+            why = last_words(complaints.read()) if code else "no host is in it"
+            raise KitError(f"{inventory}: Ansible can't begin ({why}); mend deploy.hosts.inventory.")
+
+
+def finished(events: Iterator[Event]) -> Iterator[Event]:
+    """Yield the events but for failures; at the end raise KitError with the first of these, where there are any."""
+    failed = []
+    for event in events:
+        if event.state in ("failed", "unreachable"):
+            failed.append(event)
+        else:
+            yield event
+    if failed:
+        others = f" {counted(len(failed) - 1, 'other host')} failed too." if len(failed) > 1 else ""
+        raise KitError(failed[0].failure + others)
+
+
+def _program() -> str:
+    """Return Ansible's path: beside this Python, else on the PATH."""
+    beside = Path(sys.executable).with_name(_COMMAND)
+    found = str(beside) if beside.exists() else shutil.which(_COMMAND)
+    if found is None:
+        raise KitError(f"Hosts are reached by {_COMMAND}, which is not on the PATH; pip install 'verl-ingest[hosts]'.")
+    return found
+
+
+def _event(line: str) -> Event:
+    told = json.loads(line)
+    printed = told["stderr"] or told["stdout"] if told["state"] == "failed" else told["stdout"]
+    own = told["msg"] if told["msg"] != "non-zero return code" else ""
+    return Event(told["host"], told["task"], told["state"], printed or own or "")
+
+
+def _gist(said: str) -> str:
+    """Return the line that tells why: the last that speaks of an error, else the last."""
+    errors = [line for line in said.splitlines() if "error" in line.lower()]
+    return _LOG_HEAD.sub("", last_words("\n".join(errors) or said))
