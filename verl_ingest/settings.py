@@ -91,6 +91,7 @@ Zone = Annotated[str, AfterValidator(_zone)]
 RunPaths = Annotated[tuple[Annotated[str, AfterValidator(_run_path)], ...], BeforeValidator(_split)]
 AnyPaths = Annotated[tuple[Annotated[str, AfterValidator(_path)], ...], BeforeValidator(_split)]
 Name = Annotated[str, Field(min_length=1)]
+Account = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]*$")]  # of a user or group of the system
 
 
 def _elasticsearch(name: str, default: str | None = None) -> Any:
@@ -186,8 +187,8 @@ class Hosts(BaseModel):
     inventory: Path | None = None
     fluent_bit: Annotated[str, AfterValidator(_path)] = "/opt/fluent-bit/bin/fluent-bit"
     folder: Annotated[str, AfterValidator(_path)] = "/etc/verl-ingest"
-    user: Name = "verl-ingest"
-    group: Name = "verl-ingest"
+    user: Account = "verl-ingest"
+    group: Account = "verl-ingest"
 
 
 class Slurm(BaseModel):
@@ -197,6 +198,7 @@ class Slurm(BaseModel):
 
     folder: Annotated[str, AfterValidator(_path)] | None = None
     fluent_bit: Annotated[str, AfterValidator(_path)] = "/opt/fluent-bit/bin/fluent-bit"
+    agents: Literal["node", "job"] = "node"
 
 
 class Deploy(BaseModel):
