@@ -1,6 +1,7 @@
 """Commands for a cluster: deploy, status, undeploy."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,9 @@ from verl_ingest.cluster import arrivals, canary, preflight, status, targets
 from verl_ingest.cluster.target import Target
 from verl_ingest.context.words import counted, duration
 from verl_ingest.errors import KitError
-from verl_ingest.index import client
+from verl_ingest.index import client, state
+from verl_ingest.index.mappings import STEPS_INDEX
+from verl_ingest.retention import pins, store
 from verl_ingest.settings import Settings
 from verl_ingest.show import checks as show_checks
 from verl_ingest.show import status as show
@@ -46,16 +49,14 @@ def deploy_agents(
     typer.echo(f"Rendered into {folder}, to be read.")
     assets.bring(settings, dry_run=True, overwrite=overwrite)
     plan = target.plan(folder)
-    for line in plan or ["agents: nothing to change"]:
-        typer.echo(line)
+    _tell(plan, "agents: nothing to change")
     if dry_run:
         typer.echo("Dry run: nothing was written.")
         return
     _heading("Assets")
     assets.bring(settings, dry_run=False, overwrite=overwrite)
     _heading("Agents")
-    for line in (target.roll_out(folder) if plan else ()) or ["nothing to change"]:
-        typer.echo(line)
+    _tell(target.roll_out(folder) if plan else (), "nothing to change")
     _heading("A record from each node")
     latencies = _try(settings, target, folder)
     typer.echo(
@@ -99,20 +100,55 @@ def show_status(
 
 def undeploy_agents(
     context: typer.Context,
-    state: Annotated[
+    data: Annotated[
         bool,
-        typer.Option("--state", help="Also remove the agents' folders: file offsets, and records that still wait."),
+        typer.Option(
+            "--data",
+            help="Also delete the data, after a question: all records, samples, summaries and pins in Elasticsearch, "
+            "and the agents' folders with what still waits to be sent.",
+        ),
     ] = False,
 ) -> None:
-    """Stop the agents of the cluster that the settings name and remove them; what is in Elasticsearch stays.
+    """Stop the agents of the cluster that the settings name and remove them; the data stay.
 
-    With --state it asks once more, since what still waits in the agents' folders is then gone.
+    What is in Elasticsearch stays, with its templates, and so do the agents' file offsets and waiting records on the
+    nodes: the next `deploy` goes on where they ended.
     """
-    target = targets.of(context.obj)
-    if state and typer.prompt("Type `remove` to remove the agents' folders of offsets and waiting records") != "remove":
-        raise KitError("Nothing was removed; type `remove`, or leave --state out.")
-    for line in target.remove(targets.build(target), state=state) or ["no agent was there"]:
+    settings: Settings = context.obj
+    target = targets.of(settings)
+    if data:
+        _ask_twice(settings)
+    _tell(target.remove(targets.build(target), state=data), "no agent was there")
+    if data:
+        with client.explained(settings), client.connect(settings) as server:
+            names = [index.name for index in store.indices(server)] + [STEPS_INDEX, state.INDEX]
+            for name in names:
+                server.indices.delete(index=name, ignore_unavailable=True)
+        typer.echo(f"Elasticsearch: {len(names) - 2} daily indices, summaries and pins deleted")
+
+
+def _ask_twice(settings: Settings) -> None:
+    """Say what would be lost, and go on only for who types the word."""
+    with client.explained(settings), client.connect(settings) as server:
+        found, pinned = store.indices(server), pins.read(server)
+    documents = sum(index.documents or 0 for index in found)
+    kept = f", among them those of {counted(len(pinned), 'pinned run')}" if pinned else ""
+    typer.echo(
+        f"This deletes {counted(documents, 'document')} of {settings.elasticsearch_url}{kept}, and what waits on the "
+        "nodes, for good."
+    )
+    if typer.prompt("Type `delete` to go on", default="", show_default=False) != "delete":
+        raise KitError("Nothing was removed; leave --data out to remove the agents alone.")
+
+
+def _tell(lines: Iterable[str], none: str) -> None:
+    """Print lines as they come, or what to say where there are none."""
+    said = False
+    for line in lines:
+        said = True
         typer.echo(line)
+    if not said:
+        typer.echo(none)
 
 
 def _heading(text: str) -> None:

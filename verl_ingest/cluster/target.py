@@ -1,6 +1,6 @@
 """What each kind of cluster answers to: Kubernetes, hosts by ssh, Slurm jobs, compose."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -42,8 +42,8 @@ class Target(Protocol):
         """Return a line for each thing that `roll_out` would change; none where all is as rendered."""
         ...
 
-    def roll_out(self, folder: Path) -> Sequence[str]:
-        """Bring the agents to what the folder says, and wait until they run; return a line for each thing changed."""
+    def roll_out(self, folder: Path) -> Iterable[str]:
+        """Bring the agents to what the folder says, and wait until they run; give a line for each change."""
         ...
 
     def nodes(self, folder: Path) -> Sequence[Node]:
@@ -58,6 +58,6 @@ class Target(Protocol):
         """Remove the files of the marks again."""
         ...
 
-    def remove(self, folder: Path, *, state: bool) -> Sequence[str]:
+    def remove(self, folder: Path, *, state: bool) -> Iterable[str]:
         """Stop and remove the agents, their folders of offsets and waiting records only with `state`."""
         ...
