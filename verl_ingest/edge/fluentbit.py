@@ -70,7 +70,7 @@ def rejected_folder(settings: Settings) -> Path:
 
 
 def inputs(settings: Settings, *, run: str | None = None) -> list[dict[str, str]]:
-    """Return the tail inputs in their order: family, comment, tag, and paths of all runs or one, separated by commas."""
+    """Return the tail inputs in their order: family, comment, tag, and paths, separated by commas."""
     families = {family: getattr(settings.paths, family) for family in type(settings.paths).model_fields}
     return [
         {
