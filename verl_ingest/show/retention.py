@@ -37,7 +37,8 @@ def said(verdict: Verdict) -> str:
 
 def done(verdicts: Sequence[Verdict], summaries: int) -> str:
     """Return the sentence on what was deleted: indices, and step summaries of days that are gone."""
-    also = f"; {counted(summaries, 'step')} of gone days forgotten" if summaries else ""
+    some = "1 step summary" if summaries == 1 else f"{summaries:,} step summaries"
+    also = f"; {some} of days that are gone" if summaries else ""
     return f"Deleted {_sum(verdicts, 'deleted')}{also}."
 
 
