@@ -41,7 +41,7 @@ class Examined:
             for check in self.checks:
                 if check.verdict == verdict:
                     what = check.remedy or check.found.rstrip(".")
-                    return f"Do first: {what} ({check.name})."
+                    return f"First {check.name}: {what}."
         return "All is well: nothing to do."
 
     def as_json(self) -> dict[str, Any]:

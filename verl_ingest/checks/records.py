@@ -9,7 +9,7 @@ from verl_ingest.checks import lately, twice
 from verl_ingest.checks.check import Check, Verdict
 from verl_ingest.checks.day import Day, read
 from verl_ingest.checks.server import asked
-from verl_ingest.context.words import counted, duration, listed
+from verl_ingest.context.words import counted, duration, listed, number
 from verl_ingest.index import client
 from verl_ingest.settings import Settings
 
@@ -61,22 +61,23 @@ def _times(day: Day) -> Check:
     """Judge times: a wrong zone moves records by hours, an unread one puts them where they were read."""
     assumed = day.flags.get("zone_assumed", 0)
     unread = day.flags.get("time_invalid", 0) + day.flags.get("year_assumed", 0)
-    found = []
-    if day.ahead:
-        found.append(f"{counted(day.ahead, 'record')} lie in the future")
-    if assumed:
-        found.append(f"of {counted(assumed, 'record')} the time zone was guessed")
-    if unread:
-        found.append(f"of {counted(unread, 'record')} the time could not be read whole")
+    found = [
+        f"{counted(records, 'record')} {what}"
+        for records, what in (
+            (day.ahead, "in the future"),
+            (assumed, "of a guessed time zone"),
+            (unread, "of a time that could not be read whole"),
+        )
+        if records
+    ]
     if not found:
         return Check("times", "fine", "None is in the future, no zone was guessed.")
     remedy = "set `timezone` to the zone that the logs are written in" if day.ahead or assumed else _FLAGGED
-    sentence = f"{listed(found)}."
-    return Check("times", "watch", sentence[0].upper() + sentence[1:], remedy)
+    return Check("times", "watch", f"{listed(found)}.", remedy)
 
 
 def _nonfinite(day: Day) -> Check:
-    found = _share(day.nonfinite, day.metrics, "metric record", "have a NaN or an infinity")
+    found = _share(day.nonfinite, day.metrics, "metric record", "with a NaN or an infinity")
     if day.nonfinite < LITTLE * day.metrics:
         return Check("non-finite", "fine", found)
     return Check(
@@ -88,7 +89,7 @@ def _nonfinite(day: Day) -> Check:
 
 
 def _unparsed(day: Day) -> Check:
-    found = _share(day.unparsed, day.records, "record", "are of lines that were not understood")
+    found = _share(day.unparsed, day.records, "record", "of a line that was not understood")
     verdict: Verdict = "fine"
     if day.unparsed >= LITTLE * day.records:
         verdict = "wrong" if day.unparsed >= MUCH * day.records else "watch"
@@ -99,7 +100,7 @@ def _unparsed(day: Day) -> Check:
 def _ignored(day: Day) -> Check:
     if not day.ignored:
         return Check("unsearchable", "fine", "Every field of every record can be searched.")
-    found = f"{counted(day.ignored, 'record')} have fields that no search finds, most {_most(day.ignored_names)}."
+    found = f"{counted(day.ignored, 'record')} with fields that no search finds, most {_most(day.ignored_names)}."
     remedy = "they are kept in _source; see the check `fields`, and docs/reference/fields.md for what a field takes"
     return Check("unsearchable", "watch", found, remedy)
 
@@ -125,8 +126,9 @@ def _dropped(day: Day) -> Check:
 
 
 def _share(part: int, whole: int, noun: str, what: str) -> str:
-    share = f"{part / whole:.1%}" if whole else "0 %"
-    return f"{part:,} of {counted(whole, noun)} ({share}) {what}."
+    if not part:
+        return f"None of {counted(whole, noun)} {what}."
+    return f"{part:,} of {counted(whole, noun)} ({number(100 * part / whole)} %) {what}."
 
 
 def _most(counts: Mapping[str, int]) -> str:

@@ -56,15 +56,14 @@ def in_two_days(day: Day, server: Elasticsearch) -> Iterator[Check]:
         query={"function_score": {"query": undated, "random_score": {}}},
         track_total_hits=False,
     )["hits"]["hits"]
-    by_run: dict[str, list[str]] = {}
+    by_run: dict[str, set[str]] = {}
     for hit in hits:
-        by_run.setdefault(hit["_source"]["run_id"], []).append(hit["_id"])
+        by_run.setdefault(hit["_source"]["run_id"], set()).add(hit["_id"])
     store = ElasticStore(server)
     twice = {
-        run: sum(len(indices) > 1 for indices in store.places(run, list(set(ids))).values())
-        for run, ids in by_run.items()
+        run: sum(len(indices) > 1 for indices in store.places(run, list(ids)).values()) for run, ids in by_run.items()
     }
-    yield judge_in_two_days({run: count for run, count in twice.items() if count}, len(hits))
+    yield judge_in_two_days({run: count for run, count in twice.items() if count}, sum(map(len, by_run.values())))
 
 
 def judge_in_two_days(twice: dict[str, int], looked_at: int) -> Check:
