@@ -133,7 +133,8 @@ def _context(agent: Settings) -> dict[str, Any]:
         "state": agent.agent.state,
         "metrics_port": agent.agent.metrics_port,
         "forward_port": agent.agent.forward_port,
-        "ports": {"metrics": agent.agent.metrics_port} | ({"forward": agent.agent.forward_port} if _forwards(agent) else {}),
+        "ports": {"metrics": agent.agent.metrics_port}
+        | ({"forward": agent.agent.forward_port} if _forwards(agent) else {}),
         "log_folders": {f"logs-{number}": folder for number, folder in enumerate(log_folders(agent))},
         "given_files": _given_files(agent, secret_mode=0o440),
         "kit_files": [_config_map("verl-ingest-settings", "/etc/verl-ingest"), *_ca_files(agent)],
@@ -224,7 +225,9 @@ def _config_maps(files: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
 
 
 def _checksum(files: Mapping[str, str]) -> str:
-    return hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in sorted(files.items())).encode()).hexdigest()[:16]
+    return hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in sorted(files.items())).encode()).hexdigest()[
+        :16
+    ]
 
 
 def _ca(path: Path) -> str:

@@ -1,0 +1,326 @@
+"""A DaemonSet in a Kubernetes cluster, by kubectl.
+
+Everything is applied by the server itself (--server-side): the Lua files are nearly too large for the copy that kubectl
+would keep in an annotation otherwise, and a Secret must not be copied there. What others changed by hand is a conflict
+then, and refused.
+"""
+
+import json
+import os
+import re
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from verl_ingest.checks.check import Check
+from verl_ingest.cluster import commands, kubernetes_files, kubernetes_pods
+from verl_ingest.cluster.kubernetes_files import AGENT, CANARY, REMOVAL, RETENTION, SECRET_KEY, SERVICE
+from verl_ingest.cluster.kubernetes_pods import Pod
+from verl_ingest.cluster.mark import Mark
+from verl_ingest.cluster.target import Node
+from verl_ingest.errors import KitError, SettingsError
+from verl_ingest.lag import metrics
+from verl_ingest.settings import Settings
+
+OLDEST = (1, 26)  # the first with internalTrafficPolicy
+ROLL_OUT_S = 900  # thousands of nodes go ten in a hundred at a time
+STEP_S = 10  # between two looks at what can't start
+ANSWER_S = 20
+AT_ONCE = 16  # requests
+PART_OF = "app.kubernetes.io/part-of=verl-ingest"
+KINDS = "daemonsets,deployments,cronjobs,services,configmaps,networkpolicies,serviceaccounts"
+RIGHTS = (
+    *(("patch", kind) for kind in ("daemonsets.apps", "configmaps", "secrets", "serviceaccounts")),
+    *(("patch", kind) for kind in ("services", "networkpolicies.networking.k8s.io")),
+    ("delete", "daemonsets.apps"),
+    *(("list", kind) for kind in ("pods", "events")),
+    ("get", "pods/proxy"),
+)
+# What kubectl says -> what to do.
+_REMEDIES = {
+    r"context .* does not exist": "set deploy.kubernetes.context to one of `kubectl config get-contexts`",
+    r"connection to the server|Unable to connect|no such host|timeout": "see that it runs and is reached from here, or "
+    "set deploy.kubernetes.context",
+    r"Unauthorized|must be logged in|provide credentials": "log in to the cluster again",
+    r"forbidden": "have your user given that right; docs/deploy/kubernetes.md lists them",
+    r"Apply failed with \d+ conflict": "someone else changed it: undo that, or take it back with "
+    "`kubectl apply --server-side --force-conflicts --field-manager=verl-ingest -k build/kubernetes`",
+}
+_SAID = re.compile(r"^(error|Error from server|The connection|Unable to connect)\b.*$", re.MULTILINE)
+_DIFFERENCE = re.compile(r"^diff .*/(?:\S+\.)?v\d\w*\.(?P<kind>\w+)\.[^.\s]*\.(?P<name>\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """The cluster of `deploy.kubernetes`."""
+
+    settings: Settings
+    name: ClassVar[str] = "kubernetes"
+
+    def files(self) -> Mapping[str, str]:
+        """Return what build/kubernetes holds; raises SettingsError for paths that pods can't have."""
+        return kubernetes_files.render(self.settings)
+
+    def check(self, folder: Path) -> Sequence[Check]:
+        """Look at the cluster's version, nodes and rights, at the images and at what the settings want to be there."""
+        version = json.loads(self._kubectl("version", "--output=json", what="Asking the cluster for its version"))
+        server = version["serverVersion"]["gitVersion"]
+        is_old = tuple(map(int, re.findall(r"\d+", server)[:2])) < OLDEST
+        remedy = f"update it to {OLDEST[0]}.{OLDEST[1]} or later" if is_old else ""
+        return [
+            Check("cluster", "wrong" if is_old else "fine", f"Kubernetes {server} answers.", remedy),
+            *self._rights(),
+            self._selected(),
+            *self._secrets(),
+            *self._images(),
+            *_address(self.settings),
+        ]
+
+    def plan(self, folder: Path) -> Sequence[str]:
+        """Return a line for each object that is to be made, changed or removed."""
+        secret = self._secret()
+        wanted = self._kubectl("apply", "-k", folder, "--dry-run=client", "-o", "name", what="Reading build/kubernetes")
+        if not self._has("namespace", self._namespace):
+            return [f"{name}: new" for name in (*wanted.split(), *([f"secret/{AGENT}"] if secret else []))]
+        return [
+            *self._differences("-k", folder),
+            *(self._differences("-f", "-", given=secret) if secret else []),
+            *(f"{name}: to be removed" for name in self._ours() if name not in wanted.split()),
+        ]
+
+    def roll_out(self, folder: Path) -> Sequence[str]:
+        """Apply what differs, remove what is not wanted any more, and wait until all agents and the service run."""
+        changes, secret = self.plan(folder), self._secret()
+        self._apply("-f", folder / "namespace.yaml")
+        if secret:
+            self._apply("-f", "-", given=secret)
+        self._apply("-k", folder)
+        if leftovers := [line.removesuffix(": to be removed") for line in changes if line.endswith(": to be removed")]:
+            self._delete(*leftovers)
+        if f"Secret {AGENT}: changed" in changes:  # it is read at the start alone
+            self._kubectl("rollout", "restart", f"daemonset/{AGENT}", what="Restarting the agents with their secret")
+        self._await("daemonset", AGENT)
+        if self.settings.service_url:
+            self._await("deployment", SERVICE)
+        return changes
+
+    def nodes(self, folder: Path) -> Sequence[Node]:
+        """Ask each agent through the cluster's own server."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(self._ask, self._pods(AGENT)))
+
+    def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
+        """Write each node's mark from a pod there that has the log folders, as the user of the agents."""
+        data = {f"{node}.{part}": text for node, mark in marks.items() for part, text in _parts(mark)}
+        self.erase(folder, marks)  # an earlier try may have been stopped half-way
+        self._apply("-f", "-", given=_manifest("ConfigMap", CANARY, data=data))
+        self._apply("-f", folder / "once" / "canary.yaml")
+        self._await("daemonset", CANARY)
+
+    def erase(self, folder: Path, marks: Mapping[str, Mark]) -> None:
+        """Stop the pods that wrote the marks; each of them removes its file then."""
+        self._delete(f"daemonset/{CANARY}", f"configmap/{CANARY}")
+
+    def remove(self, folder: Path, *, state: bool) -> Sequence[str]:
+        """Remove all that `roll_out` has made but the namespace; with `state` also empty the folders on the nodes."""
+        if not self._has("namespace", self._namespace):
+            return []
+        names = [*self._ours(), *([f"secret/{AGENT}"] if self.settings.deploy.secret_file else [])]
+        self._delete(*names)
+        lines = [f"{name}: removed" for name in names]
+        if state:
+            self._apply("-f", folder / "once" / "removal.yaml")
+            self._await("daemonset", REMOVAL)
+            self._delete(f"daemonset/{REMOVAL}")
+            lines.append(f"{self.settings.agent.state} on each node: emptied")
+        stays = f"the namespace {self._namespace} stays, with Secrets that you made"
+        return [*lines, f"{stays}; remove it with `kubectl delete namespace {self._namespace}`"]
+
+    # ---- what check looks at
+
+    def _rights(self) -> Iterator[Check]:
+        has_namespace = self._has("namespace", self._namespace)
+        rights = RIGHTS if has_namespace else (("create", "namespaces"), *RIGHTS)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            answers = list(pool.map(lambda right: self._attempt("auth", "can-i", *right).stdout.strip(), rights))
+        lacking = [" ".join(right) for right, answer in zip(rights, answers, strict=True) if answer != "yes"]
+        if lacking:
+            remedy = "have them given to it; docs/deploy/kubernetes.md has a Role"
+            found = f"Your user lacks rights in the namespace {self._namespace}: {', '.join(lacking)}."
+            yield Check("rights", "wrong", found, remedy)
+        else:
+            yield Check("rights", "fine", "Your user may do all that this takes.")
+
+    def _selected(self) -> Check:
+        selector = {"kubernetes.io/os": "linux"} | self.settings.deploy.kubernetes.node_selector
+        labels = ",".join(f"{name}={value}" for name, value in selector.items())
+        done = self._attempt("get", "nodes", "-l", labels, "-o", "name")
+        if done.returncode:
+            return Check("nodes", "unknown", f"Nodes can't be listed ({_words(done)}).", "")
+        number = len(done.stdout.split())
+        remedy = "" if number else "mend deploy.kubernetes.node_selector"
+        return Check("nodes", "fine" if number else "wrong", f"{number} nodes have the labels {labels}.", remedy)
+
+    def _secrets(self) -> Iterator[Check]:
+        settings = self.settings
+        wanted = {
+            AGENT: kubernetes_files.has_secret(settings) and not settings.deploy.secret_file,
+            SERVICE: kubernetes_files.logs_in(settings) and settings.service_url is not None,
+            RETENTION: kubernetes_files.logs_in(settings) and settings.retention.days is not None,
+        }
+        for name in (name for name, is_wanted in wanted.items() if is_wanted):
+            if self._has("secret", name):
+                yield Check("secrets", "fine", f"The Secret {name} is there.")
+            else:
+                remedy = "make it as docs/deploy/kubernetes.md says"
+                yield Check("secrets", "wrong", f"There is no Secret {name} in {self._namespace}.", remedy)
+
+    def _images(self) -> Iterator[Check]:
+        kubernetes = self.settings.deploy.kubernetes
+        version = kubernetes_files.fluent_bit_version(kubernetes.image)
+        if version is None:
+            found = f"The tag of {kubernetes.image} tells no version of Fluent Bit."
+            yield Check("Fluent Bit", "unknown", found, "name one by its version in deploy.kubernetes.image")
+        elif version < kubernetes_files.DROPS_REFUSED:
+            found = f"{kubernetes.image} retries a chunk that is wholly refused for ever."
+            yield Check("Fluent Bit", "watch", found, "set deploy.kubernetes.image to 5.1.3 or later")
+        else:
+            yield Check("Fluent Bit", "fine", f"{kubernetes.image} has no known trap.")
+        if "/" not in kubernetes.kit_image:
+            found = f"{kubernetes.kit_image} names no registry, so nodes must have it already."
+            yield Check("image", "watch", found, "push it to your registry, and set deploy.kubernetes.kit_image")
+
+    # ---- kubectl
+
+    @property
+    def _namespace(self) -> str:
+        return self.settings.deploy.kubernetes.namespace
+
+    def _attempt(self, *words: str | Path, given: str | None = None) -> CompletedProcess[str]:
+        """Return how a kubectl command ended, whatever its exit code."""
+        context = self.settings.deploy.kubernetes.context
+        flags = [*(["--context", context] if context else []), "--namespace", self._namespace]
+        limits = () if words[0] in ("rollout", "delete") else (f"--request-timeout={ANSWER_S}s",)  # those two wait
+        return commands.attempt(
+            ["kubectl", *flags, *limits, *map(str, words)],
+            what="Kubernetes",
+            remedy="see that the cluster answers",
+            environment=os.environ | {"KUBECTL_EXTERNAL_DIFF": "diff -u -N"},
+            given=given,
+            timeout_s=ROLL_OUT_S,
+        )
+
+    def _kubectl(self, *words: str | Path, what: str, given: str | None = None) -> str:
+        """Return what a kubectl command prints; raises KitError with a remedy where it fails."""
+        return _output(self._attempt(*words, given=given), what)
+
+    def _apply(self, *words: str | Path, given: str | None = None) -> None:
+        self._kubectl(
+            "apply", "--server-side", "--field-manager=verl-ingest", *words, given=given, what="Applying the manifests"
+        )
+
+    def _delete(self, *names: str) -> None:
+        """Delete objects that may be there, and wait until their pods are gone."""
+        if names:
+            options = ("--ignore-not-found", "--cascade=foreground", f"--timeout={ROLL_OUT_S // 3}s")
+            self._kubectl("delete", *options, *names, what="Removing what is not wanted any more")
+
+    def _has(self, kind: str, name: str) -> bool:
+        return bool(self._kubectl("get", kind, name, "--ignore-not-found", "-o", "name", what=f"Looking for a {kind}"))
+
+    def _ours(self) -> list[str]:
+        """Return the names of the objects that the kit has made, as kubectl prints them."""
+        return self._kubectl("get", KINDS, "-l", PART_OF, "-o", "name", what="Looking for what is there").split()
+
+    def _differences(self, *words: str | Path, given: str | None = None) -> list[str]:
+        """Return a line for each object that an apply would make or change; exit code 1 says that there are some."""
+        done = self._attempt("diff", "--server-side", "--field-manager=verl-ingest", *words, given=given)
+        if done.returncode != 1 or not done.stdout:
+            _output(done, "Comparing with what is there")
+        parts = re.split(r"^(?=diff )", done.stdout, flags=re.MULTILINE)
+        found = [(match, part) for part in parts if (match := _DIFFERENCE.search(part))]
+        return [
+            f"{match['kind']} {match['name']}: {'new' if '@@ -0,0 ' in part else 'changed'}" for match, part in found
+        ]
+
+    def _secret(self) -> str | None:
+        """Return the manifest of the agents' secret where the settings hand one over; it is never written to a file."""
+        path = self.settings.deploy.secret_file
+        if path is None:
+            return None
+        try:
+            secret = path.read_bytes().strip()
+        except OSError as error:
+            raise SettingsError(f"deploy.secret_file: {path} can't be read: {error.strerror}.") from None
+        return _manifest("Secret", AGENT, data={SECRET_KEY: b64encode(secret).decode()})
+
+    def _pods(self, label: str) -> list[Pod]:
+        what = "Asking for the pods"
+        pods = self._kubectl("get", "pods", "-l", f"app.kubernetes.io/name={label}", "-o", "json", what=what)
+        events = self._kubectl("get", "events", "--field-selector=type=Warning", "-o", "json", what=what)
+        return kubernetes_pods.read(json.loads(pods), json.loads(events))
+
+    def _await(self, kind: str, name: str) -> None:
+        """Wait until every pod is ready; raises KitError on what can't become so, or after ROLL_OUT_S seconds."""
+        deadline = time.monotonic() + ROLL_OUT_S
+        while True:
+            done = self._attempt("rollout", "status", f"{kind}/{name}", f"--timeout={STEP_S}s")
+            if done.returncode == 0:
+                return
+            if "timed out" not in done.stderr:
+                _output(done, f"Waiting for {name}")
+            pods = self._pods(name)
+            waiting = sorted((pod for pod in pods if pod.problem), key=lambda pod: not pod.is_stuck)
+            if time.monotonic() > deadline or (waiting and waiting[0].is_stuck):
+                why = waiting[0].problem if waiting else f"See `kubectl describe {kind} {name}`."
+                raise KitError(f"{len(pods) - len(waiting)} of {len(pods)} pods of {name} are ready: {why}")
+
+    def _ask(self, pod: Pod) -> Node:
+        """Ask one agent for its counters."""
+        if not pod.runs:
+            return Node(pod.node or pod.name, None, pod.problem)
+        port = self.settings.agent.metrics_port
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod.name}:{port}/proxy/api/v2/metrics/prometheus"
+        done = self._attempt("get", "--raw", path)
+        if done.returncode or "fluentbit_build_info" not in done.stdout:
+            why = f"The agent in the pod {pod.name} does not answer ({_words(done)}); see `kubectl logs {pod.name}`."
+            return Node(pod.node, None, pod.problem or why)
+        return Node(pod.node, metrics.parse(done.stdout))
+
+
+def _address(settings: Settings) -> Iterator[Check]:
+    """Warn of an address that is another one in a pod."""
+    if urlsplit(settings.elasticsearch_url).hostname in ("localhost", "127.0.0.1", "::1"):
+        found = f"elasticsearch_url is {settings.elasticsearch_url}, which in a pod is the pod itself."
+        yield Check("address", "wrong", found, "set it to what pods reach Elasticsearch at")
+
+
+def _parts(mark: Mark) -> tuple[tuple[str, str], ...]:
+    return ("path", mark.path), ("line", f"{mark.line}\n")
+
+
+def _manifest(kind: str, name: str, *, data: Mapping[str, str]) -> str:
+    label, _, value = PART_OF.partition("=")
+    metadata: dict[str, Any] = {"name": name, "labels": {label: value}}
+    return json.dumps({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data})
+
+
+def _output(done: CompletedProcess[str], what: str) -> str:
+    """Return what a command has printed; raises KitError with a remedy where it failed."""
+    if done.returncode == 0:
+        return done.stdout
+    said = _words(done)
+    remedy = next((remedy for words, remedy in _REMEDIES.items() if re.search(words, said)), "mend that")
+    raise KitError(f"{what} failed ({said}); {remedy}.")
+
+
+def _words(done: CompletedProcess[str]) -> str:
+    """Return the line in which kubectl says what is wrong; advice may follow it, and warnings go before."""
+    said = _SAID.search(done.stderr)
+    return (said[0] if said else commands.last_words(done.stderr or done.stdout)).rstrip(".")
