@@ -73,16 +73,19 @@ def play(playbook: Path, inventory: Path, *, options: Sequence[str] = ()) -> Ite
 
 
 def finished(events: Iterator[Event]) -> Iterator[Event]:
-    """Yield the events but for failures; at the end raise KitError with the first of these, where there are any."""
-    failed = []
+    """Yield the events but for failures; at the end raise KitError with the first host's, where there are any.
+
+    Of several failures of a host its last is told: what a playbook says of the others.
+    """
+    failed: dict[str, Event] = {}
     for event in events:
         if event.state in ("failed", "unreachable"):
-            failed.append(event)
+            failed[event.host] = event
         else:
             yield event
     if failed:
         others = f" {counted(len(failed) - 1, 'other host')} failed too." if len(failed) > 1 else ""
-        raise KitError(failed[0].failure + others)
+        raise KitError(next(iter(failed.values())).failure + others)
 
 
 def _program() -> str:
