@@ -92,15 +92,12 @@ undeploy: setup ## Remove the agents of SETTINGS=cluster.yml; the data stay
 	$(IN_VENV)/verl-ingest --settings $(SETTINGS) undeploy $(ARGS)
 
 .PHONY: up
-up: .env ## Start Elasticsearch and Kibana in Docker
-	docker compose up --detach
+up: setup ## Start everything on this machine in Docker: Elasticsearch, agent, pages, Kibana, Grafana, Prometheus
+	@$(IN_VENV)/python -m verl_ingest.cluster.compose
 
 .PHONY: down
-down: ## Stop them; the data stay (docker compose down --volumes removes them)
-	docker compose down
-
-.env: | setup
-	$(IN_VENV)/python -m verl_ingest.local.compose
+down: ## Stop it; the data stay (docker compose down --volumes removes them)
+	docker compose --profile '*' down
 
 .PHONY: clean
 clean: ## Stop the demo's server; remove .venv and everything that was built

@@ -13,6 +13,7 @@ from tests.command import ask, command  # noqa: F401 (fixtures)
 from tests.demo_store import context_of, demo, demo_logs, demo_with_console, store, templated, write  # noqa: F401 (fixtures)
 from tests.pages import view_of  # noqa: F401 (fixture)
 from tests.serving import get, service_settings  # noqa: F401 (fixtures)
+from tests.stack import checkout  # noqa: F401 (fixture)
 from verl_ingest.edge import trial
 from verl_ingest.local import distribution
 from verl_ingest.local import elasticsearch as local_elasticsearch
