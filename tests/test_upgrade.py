@@ -1,0 +1,216 @@
+"""An older kit's templates and daily indices on a real server, then today's kit: what apply says, what still works."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from elasticsearch import Elasticsearch
+from typer.testing import CliRunner
+
+from tests.conftest import ES_URL, ES_VERSION
+from tests.documents import START, index_of, line
+from verl_ingest import cli
+from verl_ingest.cli import ask, explore
+from verl_ingest.errors import KitError
+from verl_ingest.local import elasticsearch as local
+
+pytestmark = pytest.mark.server
+
+# As the kit's first version with index templates wrote them: without error.id, process.name, step summaries.
+OLDER = Path(__file__).parent / "data" / "older-templates"
+RUN = "upgraded"
+DAY = "verl-2026.03.01"
+SAMPLES = "verl-samples-2026.03.01"
+EARLIER = "verl-2026.02.28"
+WRITTEN_S = 1_772_380_800  # noon of that day
+
+QUESTIONS = [
+    *(("runs",), ("runs", "--json"), ("link", RUN, "128")),
+    *(("step", RUN, step) for step in ("128", "199", "last", "first-bad")),
+    *(("step", RUN, "199", *more) for more in (["--json"], ["--rank", "3"], ["--stage", "actor"])),
+    *(("why", RUN), ("why", RUN, "--json"), ("compare", RUN, RUN)),
+    *(("series", RUN, "kl_divergence", "--csv", *more) for more in ([], ["--by", "rank"])),
+    *(("logs", RUN, *more) for more in ([], ["--level", "warning"], ["--grep", "CUDA"], ["--rank", "3"], ["--json"])),
+    *(("share", condition, "--run", RUN, "--last", "10h") for condition in ("reward < 0.5", "reward_mean < 0.6")),
+    *(("samples", RUN, "100", *more) for more in ([], ["--highest", "3"], ["--longest", "2"], ["--prompt", "p1"])),
+]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed to both streams, and how it ended: the sentence of a KitError, else nothing."""
+
+    out: str
+    error: str
+
+
+def say(url: str, *words: str) -> Said:
+    """Run a command of the kit in this process."""
+    done = CliRunner().invoke(cli.app, list(words), env={"ELASTICSEARCH_URL": url})
+    if done.exception is not None and not isinstance(done.exception, KitError | SystemExit):
+        raise done.exception
+    return Said(done.output, str(done.exception) if isinstance(done.exception, KitError) else "")
+
+
+def older(server: Elasticsearch) -> None:
+    """Put the older kit's templates in place of all others."""
+    for name in ("verl-steps", "verl-kit-state"):
+        server.options(ignore_status=404).indices.delete_index_template(name=name)
+    server.cluster.put_component_template(name="verl@kit", body=body("component-template-verl@kit"))
+    for name in ("verl", "verl-samples"):
+        server.indices.put_index_template(name=name, body=body(f"index-template-{name}"))
+
+
+def body(name: str) -> dict:
+    return json.loads((OLDER / f"{name}.json").read_text())
+
+
+def state_of(server: Elasticsearch) -> list:
+    """Return all that an apply could write to."""
+    answers = (
+        server.cluster.get_component_template(),
+        server.indices.get_index_template(),
+        server.indices.get_mapping(),
+    )
+    return [answer.body for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    if ES_URL:
+        pytest.skip("needs a server of its own, whose templates it replaces, and ELASTICSEARCH_URL names another")
+    with local.running(ES_VERSION) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def server(url: str) -> Iterator[Elasticsearch]:
+    with Elasticsearch(url, request_timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def then() -> Iterator[None]:
+    """Let every answer be given at one time, as all say how old things are."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (ask, explore):
+            patched.setattr(module, "now_ms", lambda: START)
+        yield
+
+
+@pytest.fixture(scope="module")
+def logs_of_run(demo_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's run with its console, and samples of step 100."""
+    folder = tmp_path_factory.mktemp("upgrade") / RUN
+    shutil.copytree(demo_logs, folder)
+    (folder / "rollout").mkdir()
+    samples = [
+        {"prompt_id": f"p{number}", "input": "q", "output": "a" * number, "score": number / 10, "step": 100}
+        for number in range(8)
+    ]
+    dump = folder / "rollout" / "100.jsonl"
+    dump.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+    os.utime(dump, (WRITTEN_S, WRITTEN_S))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(server: Elasticsearch, url: str, logs_of_run: Path) -> dict[str, Said]:
+    """What the commands said on the way, in this order; the run's day is one of the older templates to the end."""
+    load = ("load", str(logs_of_run), "--timezone", "Etc/UTC")
+    older(server)
+    told = {"load": say(url, *load)}
+    server.indices.create(index=EARLIER)
+    told |= {f"before {question}": say(url, *question) for question in QUESTIONS}
+    there = state_of(server)
+    told["dry run"] = say(url, "apply", "--dry-run")
+    assert state_of(server) == there
+    told |= {name: say(url, "apply") for name in ("apply", "again")}
+    told |= {f"after {question}": say(url, *question) for question in QUESTIONS}
+    told["audit"] = say(url, "audit", str(logs_of_run), "--timezone", "Etc/UTC")
+    return told
+
+
+@pytest.fixture(scope="module")
+def anew(server: Elasticsearch, url: str, logs_of_run: Path, told: dict[str, Said]) -> dict[str, Said]:
+    """The same answers, of indices that today's templates made."""
+    server.indices.delete(index=f"{DAY},verl-samples-*,verl_steps")
+    load = say(url, "load", str(logs_of_run), "--timezone", "Etc/UTC")
+    assert (load.error, "lack" in load.out) == ("", False)
+    return {str(question): say(url, *question) for question in QUESTIONS}
+
+
+def test_load_says_that_the_templates_are_an_older_kits(told: dict[str, Said]):
+    assert told["load"].out.startswith(
+        "The server's index templates lack 2 fields (error.id, process.name), by which what is loaded now can't be "
+        "searched; run `verl-ingest apply`.\n"
+    )
+    assert told["load"].error == ""
+
+
+def test_apply_says_what_it_changes_and_what_that_means(told: dict[str, Said]):
+    assert "\n".join(line for line in told["apply"].out.splitlines() if "lifecycle" not in line) == "\n".join(
+        [
+            "component template verl@kit: updated",
+            "  2 fields new: error.id, process.name",
+            "  setting index.query.default_field: with process.name, error.id",
+            "  setting index.sort.field: with stage, rank",
+            "index template verl: updated",
+            "index template verl-samples: updated",
+            "index template verl-steps: created",
+            "index template verl-kit-state: created",
+            f"3 existing indices ({EARLIER}, {DAY}, {SAMPLES}): updated",
+            "  2 fields new, in records from now on: error.id, process.name",
+            "Indices that are there get new fields only; all else counts from the next day's index on.",
+            "Roles: none, since security is off; whoever reaches the server may do everything.",
+        ]
+    )
+    assert told["apply"].error == ""
+
+
+def test_a_dry_run_says_the_same(told: dict[str, Said]):
+    assert told["dry run"].out == f"{told['apply'].out}Dry run: nothing was written.\n"
+
+
+def test_a_second_apply_changes_nothing(told: dict[str, Said]):
+    states = [line for line in told["again"].out.splitlines() if not line.startswith("Roles")]
+    assert len(states) == 5
+    assert all(line.endswith(": kept") for line in states)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
+def test_an_index_of_the_older_templates_answers_like_a_new_one(told, anew, question: tuple[str, ...], when: str):
+    said = told[f"{when} {question}"]
+    assert said.error == ""
+    assert said == anew[str(question)]
+
+
+def test_an_audit_finds_every_line_in_an_index_of_the_older_templates(told: dict[str, Said]):
+    assert told["audit"].error == ""
+    assert re.search(r"missing +0", told["audit"].out)
+
+
+def test_new_fields_are_found_in_records_that_come_after_the_apply(server: Elasticsearch, url: str):
+    older(server)
+    for day, at_s in (("2026.05.28", 0), ("2026.05.29", 86_400)):
+        server.indices.create(index=f"verl-{day}")
+        write(server, line("across", at_s, "early", step=1, **{"process.name": "WorkerDict"}))
+        if day == "2026.05.28":
+            say(url, "apply")
+            write(server, line("across", 1, "late", step=1, **{"process.name": "WorkerDict"}))
+    query = {"bool": {"filter": [{"term": {"run_id": "across"}}, {"term": {"process.name": "WorkerDict"}}]}}
+    hits = server.search(index="verl-*", query=query, sort=["@timestamp"])["hits"]["hits"]
+    assert [(hit["_index"], hit["_source"]["message"]) for hit in hits] == [
+        ("verl-2026.05.28", "late"),
+        ("verl-2026.05.29", "early"),
+    ]
+
+
+def write(server: Elasticsearch, document: dict) -> None:
+    server.index(index=index_of(document), id=document["event_id"], document=document, refresh=True)
