@@ -123,18 +123,23 @@ def test_apply_says_how_each_template_stands(templated, elasticsearch_url: str, 
         "index template verl: kept",
         "index template verl-samples: kept",
         "index template verl-steps: kept",
+        "index template verl-kit-state: kept",
+        "Roles: none, since security is off; whoever reaches the server may do everything.",
     ]
 
 
-def test_apply_dry_run_shows_the_diff_and_writes_nothing(templated, elasticsearch_url: str, tmp_path: Path):
+def test_apply_dry_run_says_what_changes_and_writes_nothing(templated, elasticsearch_url: str, tmp_path: Path):
     many = {"ELASTICSEARCH_URL": elasticsearch_url, "VERL_INGEST_EXPECTED_DOCUMENTS_PER_DAY": "1000000000"}
     run("apply", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)
     for _ in range(2):
         done = run("apply", "--dry-run", folder=tmp_path, **many)
         assert (done.returncode, done.stderr) == (0, "")
-        assert "component template verl@kit: updated" in done.stdout
-        assert '+      "index.number_of_shards": "2",' in done.stdout
+        setting = "  setting index.number_of_shards: 1 -> 2\n"
+        assert f"component template verl@kit: updated\n{setting}index template verl: kept\n" in done.stdout
         assert done.stdout.endswith("Dry run: nothing was written.\n")
+    done = run("apply", "--dry-run", "--diff", folder=tmp_path, **many)
+    assert f"{setting}--- on the server\n" in done.stdout
+    assert '+      "index.number_of_shards": "2",' in done.stdout
 
 
 def test_apply_refuses_to_replace_the_work_of_others(templated, elasticsearch_url: str, tmp_path: Path):
@@ -151,7 +156,8 @@ def test_apply_refuses_to_replace_the_work_of_others(templated, elasticsearch_ur
             )
     finally:
         done = run("apply", "--overwrite", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)
-    assert "index template verl-samples: updated" in done.stdout
+    assert "index template verl-samples: updated (not written by verl-ingest)\n" in done.stdout
+    assert "\n--- on the server\n" in done.stdout  # what is lost
 
 
 # render
