@@ -28,8 +28,9 @@ def check(server: Elasticsearch, *, before_apply: bool) -> Iterator[Check]:
     if login(server) is None:
         return
     role, purpose = (ADMIN, "apply") if before_apply else (READER, "read")
-    needed = {kind: roles.BODIES[role][kind] for kind in ("cluster", "indices")}
-    yield judge(missing(server.security.has_privileges(**needed)), role, purpose)
+    needed = roles.BODIES[role]
+    answer = server.security.has_privileges(cluster=needed["cluster"], index=needed["indices"])
+    yield judge(missing(answer), role, purpose)
 
 
 def missing(answer: Mapping[str, Any]) -> list[str]:
