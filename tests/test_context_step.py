@@ -116,7 +116,10 @@ def test_a_silent_rank_is_missing_in_each_of_its_stages(context_of, write):
     write([document for document in run_of("silent", 15) if not (document["step"] == 15 and document["rank"] == 2)])
     body = context_of("silent", 15).body
     assert body["missing_ranks"] == {"reward": [2], "rollout": [2]}
-    assert body["summary"][0] == "Rank 2 is missing in reward and rollout; seen in the steps before."
+    assert body["summary"][0] == (
+        "Rank 2 is missing in reward and rollout, seen in the steps before; "
+        "`verl-ingest audit` tells whether lines are lost."
+    )
 
 
 def test_a_stage_that_logs_every_few_steps_misses_nobody(context_of, write):
@@ -149,7 +152,10 @@ def test_half_a_step_is_said_to_be_incomplete(context_of, write):
     write(documents)
     body = context_of("half", 15).body
     assert (body["completeness"]["found"], body["completeness"]["expected"]) == (4, 12)
-    assert "Only 4 metric records of the step are here; the steps before had 12." in body["summary"]
+    assert (
+        "Only 4 metric records of the step are here, the steps before had 12; "
+        "`verl-ingest audit` tells whether lines are lost."
+    ) in body["summary"]
 
 
 def test_an_earlier_attempt_does_not_leak_into_the_baseline(context_of, write):

@@ -29,6 +29,8 @@ NOT_FINITE = "not_finite"
 LOSS_TERMS = ("loss_policy", "loss_value", "loss_kl", "loss_entropy")
 KL_TERM = "loss_kl"
 MOST_KL_OF_LOSS = 0.9
+# Records that were lost, or deleted from the index, look like ranks that fell silent.
+_AUDIT = "`verl-ingest audit` tells whether lines are lost"
 EMPTINESS = ("empty_response_ratio", "aborted_ratio")
 
 Line = Mapping[str, Any]  # a folded line as `step --json` has it
@@ -137,8 +139,8 @@ def of_missing(missing: Mapping[str, Sequence[int]]) -> list[Finding]:
         stages_of.setdefault(tuple(absent), []).append(stage)
     return [
         Finding(
-            f"{ranks(absent).capitalize()} {'is' if len(absent) == 1 else 'are'} missing in {listed(stages)}; "
-            f"seen in the steps before.",
+            f"{ranks(absent).capitalize()} {'is' if len(absent) == 1 else 'are'} missing in {listed(stages)}, "
+            f"seen in the steps before; {_AUDIT}.",
             rank=absent[0],
             trouble="missing_rank",
         )
@@ -226,7 +228,7 @@ def of_completeness(completeness: Mapping[str, Any]) -> list[Finding]:
     if expected is None or found >= INCOMPLETE * expected:
         return []
     here = f"{counted(found, 'metric record')} of the step {'is' if found == 1 else 'are'}"
-    return [Finding(f"Only {here} here; the steps before had {expected:,}.", trouble="missing_records")]
+    return [Finding(f"Only {here} here, the steps before had {expected:,}; {_AUDIT}.", trouble="missing_records")]
 
 
 def _of_metric(metric: Judged, steps: Sequence[int]) -> Finding:
