@@ -89,7 +89,7 @@ def _readable(name: str, look: partial[Iterator[Check]]) -> Iterator[Check]:
     try:
         yield from look()
     except (KitError, OSError) as error:
-        yield said(name, "unknown", f"{error}; run this as the agent's user")
+        yield said(name, "unknown", str(error), "run this as the agent's user")
 
 
 def _rejected(settings: Settings) -> Iterator[Check]:
