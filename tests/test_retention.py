@@ -90,11 +90,11 @@ def test_what_was_made_more_than_so_many_days_ago_is_due_the_oldest_first():
 @pytest.mark.parametrize(
     ("words", "of_settings", "kept"),
     [
-        (["--days", "30"], {}, "records are kept 30 days, samples 30 days"),
-        (["--days", "30", "--samples-days", "7"], {}, "records are kept 30 days, samples 7 days"),
-        (["--samples-days", "7"], {}, "records are kept for ever, samples 7 days"),
-        ([], {"DAYS": "90", "SAMPLES_DAYS": "9"}, "records are kept 90 days, samples 9 days"),
-        (["--days", "60"], {"DAYS": "90", "SAMPLES_DAYS": "9"}, "records are kept 60 days, samples 9 days"),
+        (["--days", "30"], {}, "Records are kept 30 days, samples 30 days"),
+        (["--days", "30", "--samples-days", "7"], {}, "Records are kept 30 days, samples 7 days"),
+        (["--samples-days", "7"], {}, "Records are kept for ever, samples 7 days"),
+        ([], {"DAYS": "90", "SAMPLES_DAYS": "9"}, "Records are kept 90 days, samples 9 days"),
+        (["--days", "60"], {"DAYS": "90", "SAMPLES_DAYS": "9"}, "Records are kept 60 days, samples 9 days"),
     ],
 )
 def test_days_come_from_the_command_else_from_the_settings(words, of_settings, kept, ask, mine, monkeypatch):
@@ -103,7 +103,7 @@ def test_days_come_from_the_command_else_from_the_settings(words, of_settings, k
     outcome = ask("retention", *words, "--dry-run")
     assert outcome == Outcome(
         0,
-        f"0 of 0 daily indices are old enough ({kept}).\nDry run, nothing was deleted. To be deleted: no index.\n",
+        f"{kept}. Old enough to go: 0 of 0 daily indices.\nDry run, nothing was deleted. To be deleted: no index.\n",
         "",
     )
 
@@ -185,7 +185,7 @@ def test_old_indices_are_shown_then_deleted(ask, mine, fill, in_days):
     outcome = ask("retention", "--days", "30", "--samples-days", "60")
     lines = outcome.out.splitlines()
     assert outcome.code == 0
-    assert lines[0] == "2 of 3 daily indices are old enough (records are kept 30 days, samples 60 days)."
+    assert lines[0] == "Records are kept 30 days, samples 60 days. Old enough to go: 2 of 3 daily indices."
     assert lines[1].split() == ["index", "made", "documents", "size", "verdict"]
     assert [(line.split()[0], line.split()[2], line[-13:]) for line in lines[2:4]] == [
         (records_of(1), "2", "to be deleted"),
@@ -201,7 +201,9 @@ def test_old_indices_are_shown_then_deleted(ask, mine, fill, in_days):
 def test_young_indices_stay(ask, mine, fill, in_days):
     fill(records_of(1), "young")
     in_days(29)
-    assert ask("retention", "--days", "30").out.startswith("0 of 1 daily indices are old enough")
+    assert ask("retention", "--days", "30").out == (
+        "Records are kept 30 days, samples 30 days. Old enough to go: 0 of 1 daily indices.\nDeleted no index.\n"
+    )
     assert there(mine) == {records_of(1)}
 
 
@@ -218,7 +220,10 @@ def test_the_indices_of_a_pinned_run_stay_its_samples_too(ask, mine, fill, in_da
     fill(records_of(2), "other")
     fill(samples_of(1), "kept-1")
     fill(samples_of(2), "kept-10")
-    assert ask("pin", "kept-1", "--why", "the paper").out == "kept-1 is pinned: its 2 documents in 2 indices stay.\n"
+    assert (
+        ask("pin", "kept-1", "--why", "the paper").out
+        == "kept-1 is pinned: its 2 documents in 2 indices will be kept.\n"
+    )
     in_days(31)
     lines = ask("retention", "--days", "30").out.splitlines()
     assert [line.split("  ")[0] for line in lines if line.endswith("kept: pinned by kept-1")] == [
@@ -458,7 +463,7 @@ def test_a_run_without_records_can_be_unpinned(ask, mine, fill):
 def test_last_is_the_run_that_logged_last(ask, mine, fill, monkeypatch):
     fill(records_of(1), "newest-of-all")
     monkeypatch.setattr(ElasticStore, "newest_run", lambda _: "newest-of-all")
-    assert ask("pin", "@last").out == "newest-of-all is pinned: its 1 documents in 1 index stay.\n"
+    assert ask("pin", "@last").out == "newest-of-all is pinned: its 1 document in 1 index will be kept.\n"
     assert ask("unpin", "@last").out == "newest-of-all is no longer pinned.\n"
 
 

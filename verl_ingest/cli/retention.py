@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from verl_ingest.cli import terminal
 from verl_ingest.cli.ask import Run, now_ms
 from verl_ingest.context import names
+from verl_ingest.context.words import counted
 from verl_ingest.errors import InputError, StoreError
 from verl_ingest.index import client, state
 from verl_ingest.index.apply import require
@@ -50,7 +51,7 @@ def delete_old(
         old = due.due(found, limits, now=now_ms())
         looks = (store.judge(server, index, settings) for index in old)
         verdicts = list(_counted("looking into old indices", looks, len(old)))
-        typer.echo(_heading(len(old), len(found), limits))
+        typer.echo(show.heading(limits, old=len(old), all_=len(found)))
         if verdicts:
             terminal.show(show.render(verdicts))
         if dry_run:
@@ -78,8 +79,8 @@ def pin_run(
         old = {pin.run_id: pin for pin in pins.read(server)}.get(run_id, Pin(run_id, iso(now_ms())))
         pins.add(server, Pin(run_id, old.since, why or old.why))
         records = store.records_of(server, [run_id], index=ALL_PATTERN)
-    documents = sum(runs[run_id] for runs in records.values())
-    typer.echo(f"{run_id} is pinned: its {documents:,} documents in {show.plural(len(records))} stay.")
+    documents = counted(sum(runs[run_id] for runs in records.values()), "document")
+    typer.echo(f"{run_id} is pinned: its {documents} in {show.plural(len(records))} will be kept.")
 
 
 def unpin_run(context: typer.Context, run_name: Run) -> None:
@@ -116,11 +117,6 @@ def _limits(settings: Settings, *, days: int | None, samples_days: int | None) -
     return limits
 
 
-def _heading(old: int, all_: int, limits: Limits) -> str:
-    kept = ["for ever" if days is None else f"{days} days" for days in (limits.records, limits.samples)]
-    return f"{old:,} of {all_:,} daily indices are old enough (records are kept {kept[0]}, samples {kept[1]})."
-
-
 def _delete(server: Elasticsearch, settings: Settings, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Delete what is due and return how it went, in the same order; what did not go as the table says is printed."""
     old = [verdict.index for verdict in verdicts if verdict.word == "due"]
@@ -142,5 +138,5 @@ def _counted(what: str, items: Iterable[T], total: int) -> Iterator[T]:
     """Yield the items, and show on stderr, where that is a terminal, how many are done."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not (total and console.is_terminal)) as bar:
         yield from bar.track(items, total=total, description=what)

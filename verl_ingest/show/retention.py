@@ -8,10 +8,16 @@ from rich.text import Text
 
 from verl_ingest.context.words import DASH, counted
 from verl_ingest.query.times import iso
-from verl_ingest.retention.due import Verdict
+from verl_ingest.retention.due import Limits, Verdict
 from verl_ingest.retention.pins import Pin
 
 _STYLES = {"due": "", "kept": "green", "failed": "red", "gone": "dim"}
+
+
+def heading(limits: Limits, *, old: int, all_: int) -> str:
+    """Return the sentences on how long indices are kept, and how many are older than that."""
+    kept = ["for ever" if days is None else counted(days, "day") for days in (limits.records, limits.samples)]
+    return f"Records are kept {kept[0]}, samples {kept[1]}. Old enough to go: {old:,} of {all_:,} daily indices."
 
 
 def render(verdicts: Sequence[Verdict]) -> Table:
