@@ -66,6 +66,8 @@ def test_the_order_in_which_the_server_lists_privileges_is_no_change(security: S
 
 
 def test_a_login_that_may_not_write_roles_is_told_how_they_get_there(security: Security):
+    bring(security)
+    del security.roles["verl_reader"]
     security.cluster = {"read_security"}
     with pytest.raises(roles.NotKept) as told:
         bring(security)
@@ -76,10 +78,33 @@ def test_a_login_that_may_not_write_roles_is_told_how_they_get_there(security: S
     )
 
 
+def test_without_any_role_a_login_that_may_write_none_is_told_so_at_once(security: Security):
+    security.cluster = {"read_security"}
+    with pytest.raises(roles.NotKept, match=r"^Roles: none seen, and the login lacks manage_security to write any; "):
+        apply.compare(Elasticsearch(security.url), roles.wanted())
+
+
 def test_a_login_that_may_not_see_roles_is_told_so(security: Security):
     security.cluster = set()
     with pytest.raises(roles.NotKept, match=r"^Roles: not compared, since the login lacks the privilege read_security"):
         bring(security)
+
+
+@pytest.mark.parametrize(
+    ("kind", "privileges", "on", "role"),
+    [
+        ("index", ["create_doc", "index", "all"], "verl-2026.03.01", "verl_admin"),
+        ("index", ["create_doc", "index", "write", "all"], "verl_kit_state", "verl_admin"),
+        ("index", ["read", "all"], "verl-*,-verl-samples-*", "verl_reader"),
+        ("index", ["read", "all"], None, "verl_reader"),
+        ("index", ["monitor", "manage", "all"], "verl-*", "verl_admin"),
+        ("cluster", ["monitor", "manage", "all"], None, "verl_reader"),
+        ("cluster", ["manage_security", "all"], None, None),
+        ("index", ["read", "all"], "private", None),
+    ],
+)
+def test_the_least_role_that_helps_is_named(kind: str, privileges: list[str], on: str | None, role: str | None):
+    assert roles.least(kind, privileges, on=on) == role
 
 
 def test_roles_of_the_file_refer_to_no_lines_of_each_other():

@@ -11,13 +11,13 @@ DAY_MS = 86_400_000
 
 
 class Security(Recording):
-    """A server that keeps roles and makes keys; a login may do what `cluster` names, and on indices everything."""
+    """A server that keeps roles and makes keys; `cluster` has the privileges of its login."""
 
     def __init__(self) -> None:
         super().__init__()
         self.roles: dict[str, dict[str, Any]] = {}
-        self.has_all = True
-        self.cluster = {"manage_security", "read_security", "manage_own_api_key"}
+        self.has_all = True  # on indices
+        self.cluster = {"manage_security", "read_security", "manage_own_api_key", "monitor"}
 
     def answer(self, request: Request) -> Answer:
         match request.method, request.path.strip("/").split("/")[1:]:
@@ -33,7 +33,9 @@ class Security(Recording):
                 self.roles[name] = _filled_in(request.json)
                 return _json(200, {"role": {"created": is_new}})
             case "POST", ["user", "_has_privileges"]:
-                return _json(200, {"username": "tester", "has_all_requested": self.has_all})
+                wanted = set(request.json.get("cluster", ()))
+                has_all = self.has_all and wanted <= self.cluster
+                return _json(200, {"username": "tester", "has_all_requested": has_all})
             case "PUT", ["api_key"]:
                 days = int(request.json["expiration"].removesuffix("d"))
                 key = {"id": "x1", "name": request.json["name"], "api_key": "s3cret"}

@@ -11,6 +11,7 @@ from elastic_transport import ConnectionError as Unreachable
 from elasticsearch import ApiError, Elasticsearch, OrjsonSerializer, UnsupportedProductError
 
 from verl_ingest.errors import SettingsError, StoreError
+from verl_ingest.index import roles
 from verl_ingest.settings import Settings
 
 # The longest request is a merge or a search over months; an answer takes milliseconds otherwise.
@@ -21,7 +22,7 @@ _PORTS = {"http": 80, "https": 443}
 _UNAUTHORIZED = re.compile(
     r"action \[(?P<action>[^]]+)\] is unauthorized for (?P<who>.+?)(?: with effective roles.*?)?"
     r"(?: on indices \[(?P<indices>[^]]*)\])?"
-    r", this action is granted by the (?P<kind>\w+) privileges \[(?P<first>[^],]+)"
+    r", this action is granted by the (?P<kind>\w+) privileges \[(?P<privileges>[^]]+)"
 )
 
 
@@ -150,9 +151,12 @@ def _refusal(error: ApiError, server: str, settings: Settings) -> str:
             )
         case 403 if found := _UNAUTHORIZED.search(reason):
             where = f" on {found['indices']}" if found["indices"] else ""
+            privileges = found["privileges"].split(",")
+            role = roles.least(found["kind"], privileges, on=found["indices"])
+            remedy = f"give it the role {role}, or grant" if role else "grant"
             return (
-                f"{server} does not let {found['who']} do this; grant the {found['kind']} privilege "
-                f"{found['first']}{where} (for {found['action']})."
+                f"{server} does not let {found['who']} do this; {remedy} the {found['kind']} privilege "
+                f"{privileges[0]}{where} (for {found['action']})."
             )
         case 413:
             return (

@@ -1,5 +1,7 @@
 """The roles that the kit's logins need, each with no more than its work takes -> the security API, or roles.yml."""
 
+from collections.abc import Collection
+from fnmatch import fnmatchcase
 from typing import Any
 
 import yaml
@@ -7,7 +9,6 @@ from elasticsearch import ApiError, AuthorizationException, BadRequestError, Ela
 
 from verl_ingest import assets, changes
 from verl_ingest.errors import StoreError
-from verl_ingest.index.client import reason_of
 from verl_ingest.index.mappings import ALL_PATTERN, EVERY_PATTERN, Template
 
 # For servers whose roles are kept in files: the default rendering in the repository.
@@ -35,6 +36,9 @@ BODIES: dict[str, dict[str, Any]] = {
     },
 }
 
+_BY_FILE = f"append {assets.path(FILE)} to the server's roles.yml"
+_ONCE = f"apply as a superuser once, or {_BY_FILE}"
+
 
 class NotKept(StoreError):
     """The server does not take or show roles over its API, at least not from this login; nothing else is wrong."""
@@ -50,14 +54,32 @@ def file() -> str:
     return _HEAD + yaml.safe_dump(BODIES, sort_keys=False, width=120)
 
 
+def least(kind: str, privileges: Collection[str], *, on: str | None) -> str | None:
+    """Return the least role of a person that has one of the privileges, None where none has.
+
+    `kind` is cluster or index, `on` the indices (separated by commas), where the server names them.
+    """
+    indices = [index.removeprefix("-") for index in on.split(",")] if on else []
+    for name in ("verl_reader", "verl_admin"):
+        body = BODIES[name]
+        [grant] = body["indices"]
+        covered = all(any(fnmatchcase(index, pattern) for pattern in grant["names"]) for index in indices)
+        granted = body.get("cluster", ()) if kind == "cluster" else grant["privileges"] if covered else ()
+        if not set(privileges).isdisjoint(granted):
+            return name
+    return None
+
+
 def read(client: Elasticsearch) -> dict[str, dict[str, Any]]:
     """Return the bodies of those roles that are there; raises NotKept where the server does not tell."""
     try:
         found = client.security.get_role(name=",".join(BODIES))
-    except NotFoundError:  # roles that are kept in files are not found either
-        return {}
+    except NotFoundError as error:  # so are roles that are kept in files
+        if client.security.has_privileges(cluster=["manage_security"])["has_all_requested"]:
+            return {}
+        raise NotKept(f"Roles: none seen, and the login lacks manage_security to write any; {_ONCE}.") from error
     except AuthorizationException as error:
-        raise NotKept(f"Roles: not compared, since the login lacks the privilege read_security; {_ways()}.") from error
+        raise NotKept(f"Roles: not compared, since the login lacks the privilege read_security; {_ONCE}.") from error
     except ApiError as error:
         if error.status_code not in (400, 405):
             raise
@@ -71,14 +93,10 @@ def write(client: Elasticsearch, name: str, body: dict[str, Any]) -> None:
     try:
         client.security.put_role(name=name, body=own | {"metadata": body["_meta"]})
     except AuthorizationException as error:
-        raise NotKept(f"Roles: not written, since the login lacks the privilege manage_security; {_ways()}.") from error
+        raise NotKept(f"Roles: not written, since the login lacks the privilege manage_security; {_ONCE}.") from error
     except BadRequestError as error:
-        why = reason_of(error)[1]
-        raise NotKept(f"Roles: not written, since the server takes none over its API ({why}); {_ways()}.") from error
-
-
-def _ways() -> str:
-    return f"apply as a superuser once, or append {assets.path(FILE)} to the server's roles.yml"
+        why = error.body["error"]["reason"]
+        raise NotKept(f"Roles: not written, as the server takes none over its API ({why}); {_BY_FILE}.") from error
 
 
 def _content(body: dict[str, Any]) -> dict[str, Any]:
