@@ -30,18 +30,21 @@ from verl_ingest.settings import Settings
 
 OLDEST = (1, 26)  # the first with internalTrafficPolicy
 ROLL_OUT_S = 900  # thousands of nodes go ten in a hundred at a time
+GONE_S = 300
 STEP_S = 10  # between two looks at what can't start
 ANSWER_S = 20
 AT_ONCE = 16  # requests
 PART_OF = "app.kubernetes.io/part-of=verl-ingest"
-KINDS = "daemonsets,deployments,cronjobs,services,configmaps,networkpolicies,serviceaccounts"
-RIGHTS = (
-    *(("patch", kind) for kind in ("daemonsets.apps", "configmaps", "secrets", "serviceaccounts")),
-    *(("patch", kind) for kind in ("services", "networkpolicies.networking.k8s.io")),
-    ("delete", "daemonsets.apps"),
-    *(("list", kind) for kind in ("pods", "events")),
-    ("get", "pods/proxy"),
-)
+_ALL = ("get", "list", "create", "patch", "delete")
+KINDS = ("daemonsets.apps", "deployments.apps", "cronjobs.batch", "services", "configmaps", "serviceaccounts")
+KINDS += ("networkpolicies.networking.k8s.io",)
+RIGHTS = dict.fromkeys(KINDS, _ALL) | {
+    "secrets": ("get", "create", "patch", "delete"),
+    "namespaces": ("get", "patch"),
+    "pods": ("list",),
+    "events": ("list",),
+    "pods/proxy": ("get",),
+}
 # What kubectl says -> what to do.
 _REMEDIES = {
     r"context .* does not exist": "set deploy.kubernetes.context to one of `kubectl config get-contexts`",
@@ -69,24 +72,27 @@ class Kubernetes:
 
     def check(self, folder: Path) -> Sequence[Check]:
         """Look at the cluster's version, nodes and rights, at the images and at what the settings want to be there."""
-        version = json.loads(self._kubectl("version", "--output=json", what="Asking the cluster for its version"))
-        server = version["serverVersion"]["gitVersion"]
-        is_old = tuple(map(int, re.findall(r"\d+", server)[:2])) < OLDEST
+        answer = json.loads(self._kubectl("get", "--raw", "/version", what="Asking the cluster for its version"))
+        version = tuple(int(re.sub(r"\D", "", answer[part])) for part in ("major", "minor"))  # some say "31+"
+        is_old = version < OLDEST
         remedy = f"update it to {OLDEST[0]}.{OLDEST[1]} or later" if is_old else ""
+        lacking = self._lacking(RIGHTS)
+        if not lacking and not self._has("namespace", self._namespace):
+            lacking = self._lacking({"namespaces": ("create",)})
         return [
-            Check("cluster", "wrong" if is_old else "fine", f"Kubernetes {server} answers.", remedy),
-            *self._rights(),
+            Check("cluster", "wrong" if is_old else "fine", f"Kubernetes {answer['gitVersion']} answers.", remedy),
+            self._rights(lacking),
             self._selected(),
-            *self._secrets(),
+            *(() if lacking else self._secrets()),
             *self._images(),
             *_address(self.settings),
         ]
 
     def plan(self, folder: Path) -> Sequence[str]:
         """Return a line for each object that is to be made, changed or removed."""
-        secret = self._secret()
+        secret, has_namespace = self._secret(), self._has("namespace", self._namespace)
         wanted = self._kubectl("apply", "-k", folder, "--dry-run=client", "-o", "name", what="Reading build/kubernetes")
-        if not self._has("namespace", self._namespace):
+        if not has_namespace:
             return [f"{name}: new" for name in (*wanted.split(), *([f"secret/{AGENT}"] if secret else []))]
         return [
             *self._differences("-k", folder),
@@ -144,18 +150,27 @@ class Kubernetes:
 
     # ---- what check looks at
 
-    def _rights(self) -> Iterator[Check]:
-        has_namespace = self._has("namespace", self._namespace)
-        rights = RIGHTS if has_namespace else (("create", "namespaces"), *RIGHTS)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            answers = list(pool.map(lambda right: self._attempt("auth", "can-i", *right).stdout.strip(), rights))
-        lacking = [" ".join(right) for right, answer in zip(rights, answers, strict=True) if answer != "yes"]
-        if lacking:
-            remedy = "have them given to it; docs/deploy/kubernetes.md has a Role"
-            found = f"Your user lacks rights in the namespace {self._namespace}: {', '.join(lacking)}."
-            yield Check("rights", "wrong", found, remedy)
-        else:
-            yield Check("rights", "fine", "Your user may do all that this takes.")
+    def _lacking(self, rights: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return which of the rights (resource -> verbs) the user does not have, in one request for all of them."""
+        asked = [(resource, verb) for resource, verbs in rights.items() for verb in verbs]
+        reviews = {"apiVersion": "v1", "kind": "List", "items": [_review(self._namespace, *each) for each in asked]}
+        answers = self._kubectl(
+            *("create", "-f", "-", "-o", r"jsonpath={.status.allowed}{'\n'}"),
+            given=json.dumps(reviews),
+            what="Asking for your rights",
+        )
+        found: dict[str, list[str]] = {}
+        for (resource, verb), answer in zip(asked, answers.split(), strict=True):
+            if answer != "true":
+                found.setdefault(resource, []).append(verb)
+        return found
+
+    def _rights(self, lacking: Mapping[str, Sequence[str]]) -> Check:
+        if not lacking:
+            return Check("rights", "fine", "Your user may do all that this takes.")
+        found = "; ".join(f"{resource} ({', '.join(verbs)})" for resource, verbs in lacking.items())
+        remedy = "have them given to it; docs/deploy/kubernetes.md has a Role"
+        return Check("rights", "wrong", f"Your user lacks rights in the namespace {self._namespace}: {found}.", remedy)
 
     def _selected(self) -> Check:
         selector = {"kubernetes.io/os": "linux"} | self.settings.deploy.kubernetes.node_selector
@@ -213,7 +228,6 @@ class Kubernetes:
             remedy="see that the cluster answers",
             environment=os.environ | {"KUBECTL_EXTERNAL_DIFF": "diff -u -N"},
             given=given,
-            timeout_s=ROLL_OUT_S,
         )
 
     def _kubectl(self, *words: str | Path, what: str, given: str | None = None) -> str:
@@ -228,7 +242,7 @@ class Kubernetes:
     def _delete(self, *names: str) -> None:
         """Delete objects that may be there, and wait until their pods are gone."""
         if names:
-            options = ("--ignore-not-found", "--cascade=foreground", f"--timeout={ROLL_OUT_S // 3}s")
+            options = ("--ignore-not-found", "--cascade=foreground", f"--timeout={GONE_S}s")
             self._kubectl("delete", *options, *names, what="Removing what is not wanted any more")
 
     def _has(self, kind: str, name: str) -> bool:
@@ -236,7 +250,9 @@ class Kubernetes:
 
     def _ours(self) -> list[str]:
         """Return the names of the objects that the kit has made, as kubectl prints them."""
-        return self._kubectl("get", KINDS, "-l", PART_OF, "-o", "name", what="Looking for what is there").split()
+        return self._kubectl(
+            "get", ",".join(KINDS), "-l", PART_OF, "-o", "name", what="Looking for what is there"
+        ).split()
 
     def _differences(self, *words: str | Path, given: str | None = None) -> list[str]:
         """Return a line for each object that an apply would make or change; exit code 1 says that there are some."""
@@ -299,6 +315,15 @@ def _address(settings: Settings) -> Iterator[Check]:
     if urlsplit(settings.elasticsearch_url).hostname in ("localhost", "127.0.0.1", "::1"):
         found = f"elasticsearch_url is {settings.elasticsearch_url}, which in a pod is the pod itself."
         yield Check("address", "wrong", found, "set it to what pods reach Elasticsearch at")
+
+
+def _review(namespace: str, resource: str, verb: str) -> dict[str, Any]:
+    """Return the question whether one may do something."""
+    name, _, group = resource.partition(".")
+    name, _, part = name.partition("/")
+    attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": name, "subresource": part}
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    return kind | {"spec": {"resourceAttributes": attributes}}
 
 
 def _parts(mark: Mark) -> tuple[tuple[str, str], ...]:
