@@ -137,6 +137,26 @@ def test_logs_are_folded_and_whole(ask, write):
     assert [(entry["message"], entry["count"]) for entry in entries] == [("Zero gradients", 1)]
 
 
+def test_logs_are_in_order_of_true_time(ask, write):
+    """The clock of node-1 is 2 s ahead, so its line is the first although its stamp is the later one."""
+    ahead = {"node-0": 0, "node-1": 2}
+    write(
+        [
+            *(
+                record("skewed", 10 * step + late, step=step, stage=stage, host=host, metrics={"loss": 1.0})
+                for step in range(1, 6)
+                for stage in ("actor", "critic")
+                for host, late in ahead.items()
+            ),
+            line("skewed", 51, "second", step=5, host="node-0"),
+            line("skewed", 52.5, "first", step=5, host="node-1"),
+        ]
+    )
+    outcome = ask("logs", "skewed", "--json")
+    assert [json.loads(text)["message"] for text in outcome.out.splitlines()] == ["first", "second"]
+    assert outcome.err == "clock of node-1 +2.00 s; lines are in order of true time\n"
+
+
 @pytest.mark.parametrize(("late_s", "look"), [(30, "pass"), (1_800, "ask.POLLS_PER_LATEST = 1")])
 def test_logs_follow_what_comes(elasticsearch_url, write, late_s, look):
     write([line("followed", 4_000, "old"), record("followed", 4_000, step=1)])

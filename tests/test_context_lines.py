@@ -92,7 +92,7 @@ def messages(store, write):
 
     def find(**wanted) -> list[str]:
         with store.open("found") as run:
-            return [lines.text(document) for document in search.search(run, search.wanted(run, **wanted))]
+            return [lines.text(document) for document in search.search(run, search.wanted(run, **wanted), {})]
 
     return find
 

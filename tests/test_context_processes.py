@@ -70,8 +70,8 @@ def test_the_store_knows_the_processes_of_ranks(store, ranked):
 
 def test_lines_of_a_rank_are_those_of_its_process_too(store, ranked):
     with store.open(ranked) as run:
-        everything = search.search(run, search.wanted(run))
-        of_one = search.search(run, search.wanted(run, rank=1))
+        everything = search.search(run, search.wanted(run), {})
+        of_one = search.search(run, search.wanted(run, rank=1), {})
     ranks = {lines.text(document): document.get("rank") for document in everything}
     assert ranks == {
         "it says so": 1,

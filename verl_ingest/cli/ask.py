@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Annotated
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from verl_ingest.catalog import metrics
 from verl_ingest.cli import terminal
-from verl_ingest.context import baseline, lines, names, narrow, runs, search, share, step
+from verl_ingest.context import baseline, hosts, lines, names, narrow, runs, search, share, step
 from verl_ingest.index import client
 from verl_ingest.links import step as step_links
 from verl_ingest.query.elastic import ElasticStore
@@ -145,17 +145,26 @@ def show_logs(
         with names.open_run(store, run_name) as run:
             run_id = run.run_id
             wanted = search.wanted(run, text=grep, rank=rank, level=level, steps=steps_, around=window)
-            found = search.search(run, wanted)
+            skew = hosts.clock_skew_at(run, None if wanted.steps is None else wanted.steps[1])
+            found = search.search(run, wanted, skew)
+        for host, ahead in skew.items():
+            typer.echo(f"clock of {host} {ahead:+.2f} s; lines are in order of true time", err=True)
         day = _print_lines(found, as_json)
         if follow:
-            _follow(store, run_id, wanted, found, as_json, day)
+            _follow(store, run_id, wanted, found, skew, as_json, day)
         elif not found:
             typer.echo(f"No line of run {run_id} matches.", err=True)
             raise typer.Exit(1)
 
 
 def _follow(
-    store: ElasticStore, run_id: str, wanted: Lines, found: list[Document], as_json: bool, day: str | None
+    store: ElasticStore,
+    run_id: str,
+    wanted: Lines,
+    found: list[Document],
+    skew: Mapping[str, float],
+    as_json: bool,
+    day: str | None,
 ) -> None:
     """Print new lines until interrupted; `found` are those that were printed already, under `day` at last."""
     newest = max(map(milliseconds, found), default=now_ms())
@@ -164,7 +173,7 @@ def _follow(
         time.sleep(POLL_S)
         since = newest - (LATE_MS if poll % POLLS_PER_LATEST else LATEST_MS)
         with store.open(run_id) as run:
-            recent = search.search(run, replace(wanted, since=max(since, wanted.since or since), until=None))
+            recent = search.search(run, replace(wanted, since=max(since, wanted.since or since), until=None), skew)
         day = _print_lines([document for document in recent if document["event_id"] not in seen], as_json, day)
         seen |= {document["event_id"]: milliseconds(document) for document in recent}
         newest = max(seen.values(), default=newest)

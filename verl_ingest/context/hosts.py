@@ -4,19 +4,17 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from verl_ingest.context import baseline
+from verl_ingest.context import baseline, stages
 from verl_ingest.context.metrics import Judged, is_bad
 from verl_ingest.context.pooling import Value
-from verl_ingest.query.store import Document, Key, StagePresence
+from verl_ingest.query.store import Document, Key, RunReader, Segment, StagePresence
 from verl_ingest.query.times import seconds
 
 LEAST_SKEW_S = 0.05
 LEAST_PAIRS = 5
 
 
-def clock_skew(
-    documents: Iterable[Document], presence: Mapping[str | None, StagePresence], step: int
-) -> dict[str, float]:
+def clock_skew(documents: Iterable[Document], presence: Mapping[str | None, StagePresence]) -> dict[str, float]:
     """Return how many seconds each host's clock is ahead of the median host's, where that is sure.
 
     The hosts of one stage log a step at nearly the same time, since they wait for each other; a difference that is the
@@ -44,6 +42,20 @@ def clock_skew(
         if abs(skew - reference) >= LEAST_SKEW_S
         and statistics.median(abs(gap - skew) for gap in gaps[host]) <= abs(skew - reference) / 2
     }
+
+
+def clock_skew_at(run: RunReader, step: int | None = None) -> dict[str, float]:
+    """Return the same for a step, or the newest, and those just before it, read from the store."""
+    steps = run.steps(size=1, newest_first=True) if step is None else [step]
+    if not steps:
+        return {}
+    recent = [Segment(max(steps[0] - stages.RECENT, 0), steps[0])]
+    return clock_skew([], run.history([], recent, []).presence)
+
+
+def true_seconds(document: Document, skew: Mapping[str, float]) -> float:
+    """Return when a document was written, by a clock that is right, in seconds since 1970."""
+    return seconds(document) - skew.get(document.get("host.name", ""), 0.0)
 
 
 def resources(judged: Sequence[Judged], values: Mapping[Key, Sequence[Value]], suspect: str | None) -> dict[str, Any]:

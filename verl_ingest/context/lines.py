@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verl_ingest.context import processes
+from verl_ingest.context.hosts import true_seconds
 from verl_ingest.context.words import first_line
 from verl_ingest.query import bodies
 from verl_ingest.query.store import Document
@@ -60,7 +61,7 @@ def fold(documents: Iterable[Document]) -> list[Fold]:
 def errors(documents: Iterable[Document], skew: Mapping[str, float]) -> list[dict[str, Any]]:
     """Return the errors, equal ones folded, the first one by true time first: hosts' clocks are set right by `skew`."""
     failed = [document for document in documents if is_error(document)]
-    failed.sort(key=lambda document: seconds(document) - skew.get(document.get("host.name", ""), 0.0))
+    failed.sort(key=lambda document: true_seconds(document, skew))
     return [
         {
             **line.entry(),

@@ -1,8 +1,9 @@
 """Find log lines of a run: what is wanted, and where a text is looked for."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from verl_ingest.context import attempts, lines, processes
+from verl_ingest.context import attempts, hosts, lines, processes
 from verl_ingest.context.dates import settled
 from verl_ingest.context.names import step_number
 from verl_ingest.errors import InputError, NotFound
@@ -40,10 +41,10 @@ def wanted(
     return replace(everywhen, steps=steps, around=(min(times) - around, max(times) + 1 + around))
 
 
-def search(run: RunReader, wanted: Lines) -> list[Document]:
-    """Return the lines that are wanted, in order of time, with the rank of their process where they have none.
+def search(run: RunReader, wanted: Lines, skew: Mapping[str, float]) -> list[Document]:
+    """Return the lines that are wanted, in order of true time, with the rank of their process where they have none.
 
-    The text may stand anywhere in a line or its stack.
+    The text may stand anywhere in a line or its stack; `skew` sets the hosts' clocks right.
     """
     sought = (wanted.text or "").lower()
     found = [
@@ -51,6 +52,7 @@ def search(run: RunReader, wanted: Lines) -> list[Document]:
         for document in run.lines(wanted)
         if sought in f"{lines.text(document)}\n{document.get('error.stack_trace', '')}".lower()
     ]
+    found.sort(key=lambda document: hosts.true_seconds(document, skew))
     ranked = processes.with_ranks(run, found)
     return [document for document in ranked if wanted.rank is None or document.get("rank") == wanted.rank]
 

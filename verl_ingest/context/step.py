@@ -132,7 +132,7 @@ def describe(evidence: Evidence, *, catalogue: Catalogue, now: int) -> StepConte
     times = stages.times(
         judged, evidence.levels, documents, presence, step, begins=bool(own and own.first_step == step)
     )
-    skew = hosts.clock_skew(documents, presence, step)
+    skew = hosts.clock_skew(documents, presence)
     failed, nonfinite = errors.blamed(lines.errors(documents, skew), evidence.hosts), _nonfinite(documents)
     logs = [line.entry() for line in lines.fold(filter(_is_plain_line, documents))]
     slow = metrics.stragglers(judged, evidence.values)

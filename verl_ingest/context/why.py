@@ -17,6 +17,7 @@ from verl_ingest.context import (
     episodes,
     errors,
     exits,
+    hosts,
     lines,
     onset,
     runs,
@@ -276,7 +277,8 @@ def _failed(run: RunReader, state: Run, assemble: Callable[[int], StepContext]) 
         return []
     if state.row.newest_error.step is not None:
         return assemble(state.row.newest_error.step).body["errors"]
-    return errors.blamed(lines.errors(run.lines(Lines(levels=lines.levels_from("error"))), {}), {})
+    wanted = Lines(levels=lines.levels_from("error"))
+    return errors.blamed(lines.errors(run.lines(wanted), hosts.clock_skew_at(run)), {})
 
 
 def _earlier(run: RunReader, known: Sequence[Attempt]) -> list[str]:
@@ -288,7 +290,7 @@ def _earlier(run: RunReader, known: Sequence[Attempt]) -> list[str]:
     for attempt in known[-1 - MOST_ATTEMPTS : -1]:
         own = attempts.part(run.records(attempt.last_step), known).get(attempt.number, [])
         after = attempts.part(run.records(attempt.last_step + 1), known).get(attempt.number, [])
-        failed = errors.blamed(lines.errors([*own, *after], {}), {})
+        failed = errors.blamed(lines.errors([*own, *after], hosts.clock_skew_at(run, attempt.last_step)), {})
         lost = here - _ranks(own)
         said.append(exits.of_attempt(attempt.number, attempt.last_step, ranks(lost) if lost else "", failed))
     return said

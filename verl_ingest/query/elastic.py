@@ -215,7 +215,7 @@ class ElasticRun:
 
     def history(self, segments: Sequence[Segment], recent: Sequence[Segment], keys: Sequence[Key]) -> History:
         """Return the metrics' levels in the segments, and what each stage logged in the recent ones."""
-        if not segments or not keys:
+        if not (keys if segments else recent):
             return History(levels={}, presence={})
         wanted = [*segments, *recent]
         stored = self.summaries(wanted)
