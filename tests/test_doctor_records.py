@@ -56,9 +56,7 @@ def test_all_is_well(write: Write, look) -> None:
     found = look(after_s=5)
     assert found.pop("times").verdict == "watch"  # those of other tests lie in the future
     assert {check.verdict for check in found.values()} == {"fine"}
-    assert found["records"].found == (
-        "The newest is 5.0 s old, of doctor-well; what follows is of the 1 d up to it: 28 records of 1 run."
-    )
+    assert found["records"].found == "Newest: 5.0 s old, of doctor-well; 28 records in the 1 d up to it."
     assert found["lag of hosts"].found == "2 hosts of 1 running run send."
     assert found["non-finite"].found == "None of 28 metric records with a NaN or an infinity."
 
@@ -71,7 +69,7 @@ def test_no_record(look) -> None:
 
 def test_what_is_older_than_a_day_does_not_count(write: Write, look) -> None:
     write([record("doctor-old", -DAY_S - 86_500, metrics={"x": 1.0}, nonfinite=["loss"]), *of_run("doctor-new")])
-    assert look()["records"].found.endswith("28 records of 1 run.")
+    assert look()["records"].found.endswith("; 28 records in the 1 d up to it.")
 
 
 class TestOneSearch:
@@ -124,7 +122,7 @@ class TestOneSearch:
     def test_a_large_day_is_looked_at_in_part(self, write: Write, look, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(day, "MOST", 14)
         write(of_run("doctor-large"))
-        assert "is of the 12 h up to it" in look()["records"].found
+        assert "in the 12 h up to it" in look()["records"].found
 
 
 class TestNewestRuns:
@@ -144,10 +142,15 @@ class TestNewestRuns:
         assert look(after_s=5)["lag of hosts"].verdict == "fine"
 
     def test_a_missing_rank(self, write: Write, look) -> None:
-        write(document for document in of_run("doctor-missing") if document["rank"] == 0 or document["step"] < 12)
+        write(document for document in of_run("doctor-missing") if document["rank"] == 0 or document["step"] < 13)
         found = look()["missing ranks"]
         assert (found.verdict, found.found) == ("watch", "Missing: rank 1 of doctor-missing in actor, step 13.")
         assert found.remedy.startswith("`verl-ingest why RUN`")
+
+    def test_a_rank_that_has_been_silent_for_long(self, write: Write, look) -> None:
+        write(document for document in of_run("doctor-mute", 40) if document["rank"] == 0 or document["step"] < 21)
+        found = look()["missing ranks"]
+        assert (found.verdict, found.found) == ("watch", "Missing: rank 1 of doctor-mute for 10 min.")
 
     @pytest.mark.parametrize(("ahead_s", "verdict"), [(0.3, "fine"), (2.5, "watch")])
     def test_a_clock_that_is_ahead(self, write: Write, look, ahead_s: float, verdict: str) -> None:
@@ -211,7 +214,7 @@ class TestTwice:
 
 
 def test_a_day_of_no_record_in_the_future() -> None:
-    runs = [OfRun("r", 0, 0, 1_000, {})]
+    runs = [OfRun("r", 0, 1_000, {}, {})]
     well = Day(0, 1_000, 0, 1, 0, 0, {}, 0, 0, {}, {}, {}, runs)
     assert {check.name: check.verdict for check in records.judge(well, now=1_000)}["times"] == "fine"
     ahead = {check.name: check for check in records.judge(replace(well, ahead=1), now=1_000)}["times"]

@@ -36,7 +36,7 @@ def _rows(settings: Settings, before_apply: bool, server: Elasticsearch) -> Iter
     if policies:
         yield drift.judge("ILM", policies, lacking=lacking, strange=strange)
     else:
-        yield Check("ILM", "fine", "The server was built without it: old days are not merged, and take more room.")
+        yield Check("ILM", "fine", "This server is built without it: old days are not merged.")
 
 
 def _roles(server: Elasticsearch) -> Iterator[Check]:

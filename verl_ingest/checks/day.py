@@ -16,7 +16,7 @@ from verl_ingest.settings import OWN_RULES, Settings
 DAY_MS = 86_400_000
 AHEAD_MS = 60_000  # clocks may differ by as much
 MOST = 5_000_000  # records that are looked at: a few seconds' work
-RUNS, HOSTS, FIELDS = 20, 1_000, 5
+RUNS, HOSTS, RANKS, FIELDS = 20, 1_000, 8_192, 5
 # Flags that cost something; others only say what was repaired.
 TELLING = (
     "zone_assumed",
@@ -25,6 +25,7 @@ TELLING = (
     "truncated",
     "step_invalid",
     "rank_invalid",
+    "run_id_cut",
     "normalizer_error",
     "stack_endless",
 )
@@ -32,13 +33,16 @@ TELLING = (
 
 @dataclass(frozen=True)
 class OfRun:
-    """What the day has of a run: `last` is the time of its newest record, `hosts` of each host's, ms since 1970."""
+    """What the day has of a run; `last` is the time of its newest record, ms since 1970.
+
+    `hosts` are those of each host's newest record, `ranks` of each rank's newest metrics.
+    """
 
     run_id: str
     metrics: int
-    of_ranks: int
     last: float
     hosts: Mapping[str, float]
+    ranks: Mapping[int, float]
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,8 @@ def body(since: int, until: int, rules: Sequence[str]) -> dict[str, Any]:
     telling = {"field": "flags", "include": f"({'|'.join(TELLING)})(:.*)?", "size": HOSTS}
     runs = {
         "last": _LAST,
-        "metrics": _counted({"term": {"kind": "metric"}}, of_ranks=_counted({"exists": {"field": "rank"}})),
-        "hosts": {"terms": {"field": "host.name", "size": HOSTS}, "aggs": {"last": _LAST}},
+        "metrics": _counted({"term": {"kind": "metric"}}, ranks=_last_of("rank", RANKS)),
+        "hosts": _last_of("host.name", HOSTS),
     }
     return {
         "size": 0,
@@ -152,9 +156,9 @@ def _day(found: Mapping[str, Any], rules: Sequence[str], *, since: int, until: i
             OfRun(
                 run_id=run["key"],
                 metrics=run["metrics"]["doc_count"],
-                of_ranks=run["metrics"]["of_ranks"]["doc_count"],
                 last=run["last"]["value"],
-                hosts={host["key"]: host["last"]["value"] for host in run["hosts"]["buckets"]},
+                hosts=_times(run["hosts"]),
+                ranks=_times(run["metrics"]["ranks"]),
             )
             for run in counts["runs"]["buckets"]
         ],
@@ -163,6 +167,14 @@ def _day(found: Mapping[str, Any], rules: Sequence[str], *, since: int, until: i
 
 def _by_name(terms: Mapping[str, Any]) -> dict[str, int]:
     return {bucket["key"]: bucket["doc_count"] for bucket in terms["buckets"]}
+
+
+def _times(terms: Mapping[str, Any]) -> dict[Any, float]:
+    return {bucket["key"]: bucket["last"]["value"] for bucket in terms["buckets"]}
+
+
+def _last_of(field: str, size: int) -> dict[str, Any]:
+    return {"terms": {"field": field, "size": size}, "aggs": {"last": _LAST}}
 
 
 def _counted(query: Mapping[str, Any], **aggs: Any) -> dict[str, Any]:

@@ -84,12 +84,16 @@ def judge_silent(found: Sequence[Lately]) -> Check:
 
 
 def judge_missing(found: Sequence[Lately]) -> Check:
-    """Return the verdict on ranks that logged the steps before and not the last whole one."""
-    missing = [
-        f"{ranks(numbers)} of {run.of.run_id} in {stage}, step {run.step}"
-        for run in found
-        for stage, numbers in run.missing.items()
-    ]
+    """Return the verdict on ranks that are silent, and on those that a stage of the last whole step lacks."""
+    missing = []
+    for run in found:
+        silent = {rank for rank, last in run.of.ranks.items() if run.of.last - last > run.patience_ms}
+        if silent:
+            age = duration((run.of.last - max(run.of.ranks[rank] for rank in silent)) / 1_000)
+            missing.append(f"{ranks(silent)} of {run.of.run_id} for {age}")
+        for stage, numbers in run.missing.items():
+            if rest := set(numbers) - silent:
+                missing.append(f"{ranks(rest)} of {run.of.run_id} in {stage}, step {run.step}")
     if not missing:
         return Check("missing ranks", "fine", "No rank of the newest runs has stopped logging.")
     remedy = "`verl-ingest why RUN` says whether they died; if not, `verl-ingest lag` on their hosts"
@@ -108,7 +112,7 @@ def judge_clocks(found: Sequence[Lately]) -> Check:
 
 def judge_drivers(found: Sequence[Lately]) -> Check:
     """Return the verdict on runs of which ranks log no metrics, or fewer ranks than there are."""
-    alone = [run.of.run_id for run in found if run.of.metrics and not run.of.of_ranks]
+    alone = [run.of.run_id for run in found if run.of.metrics and not run.of.ranks]
     few = [
         f"{counted(len(run.ranks), 'rank')} of {run.world_size} ({run.of.run_id})"
         for run in found

@@ -47,14 +47,9 @@ def judge(day: Day, *, now: int) -> Iterator[Check]:
 
 
 def _newest(day: Day, now: int) -> Check:
-    age = duration(max(now - day.until, 0) / 1_000)
-    span = duration((day.until - day.since) / 1_000)
-    return Check(
-        NAME,
-        "fine",
-        f"The newest is {age} old, of {day.runs[0].run_id}; what follows is of the {span} up to it: "
-        f"{counted(day.records, 'record')} of {counted(len(day.runs), 'run')}.",
-    )
+    age, span = (duration(max(ms, 0) / 1_000) for ms in (now - day.until, day.until - day.since))
+    found = f"Newest: {age} old, of {day.runs[0].run_id}; {counted(day.records, 'record')} in the {span} up to it."
+    return Check(NAME, "fine", found)
 
 
 def _times(day: Day) -> Check:
@@ -109,7 +104,7 @@ def _cut(day: Day) -> Check:
     """Judge what was cut or could not be used of a line, whatever is left of it."""
     lost = {
         name: day.flags[name]
-        for name in ("truncated", "step_invalid", "rank_invalid", "stack_endless", "normalizer_error")
+        for name in ("truncated", "step_invalid", "rank_invalid", "run_id_cut", "stack_endless", "normalizer_error")
         if name in day.flags
     }
     if not lost:
