@@ -23,8 +23,10 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return path below build/hosts -> text; raises SettingsError where the certificate can't be read."""
+    """Return path below build/hosts -> text; raises SettingsError where a file that the settings name is not there."""
     own = on_host(settings)
+    if (secret := settings.deploy.secret_file) and not secret.is_file():
+        raise SettingsError(f"{secret}: no such file; deploy.secret_file should name the one with the agents' secret.")
     agent = folder.files(own)
     if settings.elasticsearch_ca_certs:
         agent["ca.pem"] = _certificate(settings.elasticsearch_ca_certs)

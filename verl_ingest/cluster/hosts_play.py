@@ -18,7 +18,8 @@ from verl_ingest.errors import KitError
 
 _COMMAND = "ansible-playbook"
 _FORKS = 25
-_LOG_HEAD = re.compile(r"^(\[[^]]*\] *)+")  # of a line of Fluent Bit's: time, level, plugin
+# What goes before the reason: time, level and plugin in a line of Fluent Bit's, Ansible's words before those of ssh.
+_HEAD = re.compile(r"^(\[[^]]*\] *)+|.*\bssh: ")
 
 
 @dataclass(frozen=True)
@@ -107,4 +108,4 @@ def _event(line: str) -> Event:
 def _gist(said: str) -> str:
     """Return the line that tells why: the last that speaks of an error, else the last."""
     errors = [line for line in said.splitlines() if "error" in line.lower()]
-    return _LOG_HEAD.sub("", last_words("\n".join(errors) or said))
+    return _HEAD.sub("", last_words("\n".join(errors) or said))
