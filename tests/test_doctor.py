@@ -1,0 +1,120 @@
+"""The doctor as a command: one screen, what is wrong first, what to do first, exit code, JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.test_cli import run
+from verl_ingest.checks import examine
+from verl_ingest.checks.check import Check
+from verl_ingest.checks.examine import Examined, Group
+from verl_ingest.settings import Settings
+from verl_ingest.show import doctor as show
+
+AWAY = {"ELASTICSEARCH_URL": "http://127.0.0.1:9"}
+FINE = Check("shards", "fine", "5 of 1,000.")
+WATCH = Check("disk", "watch", "Little is free.", "add space")
+WRONG = Check("templates", "wrong", "One is not there.", "run `verl-ingest apply`")
+UNKNOWN = Check("roles", "unknown", "Not shown.")
+
+
+def found(*checks: Check) -> Examined:
+    return Examined([Group("Elasticsearch", checks[:2]), Group("what apply brings", checks[2:])])
+
+
+def shown(examined: Examined) -> list[str]:
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(show.render(examined))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+class TestShow:
+    def test_what_is_wrong_comes_first_in_its_group_with_the_remedy_below(self) -> None:
+        assert shown(found(FINE, WATCH, UNKNOWN, WRONG)) == [
+            "1 wrong, 1 to watch, 1 unknown, 1 fine",
+            "",
+            "Elasticsearch",
+            "watch   disk      Little is free.",
+            "                  → add space",
+            "fine    shards    5 of 1,000.",
+            "",
+            "what apply brings",
+            "wrong   templates One is not there.",
+            "                  → run `verl-ingest apply`",
+            "unknown roles     Not shown.",
+            "",
+            "First templates: run `verl-ingest apply`.",
+        ]
+
+    @pytest.mark.parametrize(
+        ("checks", "sentence"),
+        [
+            ((FINE, WATCH, UNKNOWN, WRONG), "First templates: run `verl-ingest apply`."),
+            ((UNKNOWN, FINE, WATCH), "First disk: add space."),
+            ((FINE, UNKNOWN), "First roles: Not shown."),
+            ((FINE, FINE), "All is well: nothing to do."),
+        ],
+    )
+    def test_what_to_do_first(self, checks: tuple[Check, ...], sentence: str) -> None:
+        assert found(*checks).first == sentence
+
+    def test_long_sentences_fold_within_100_columns(self) -> None:
+        long = Check("disk", "wrong", "word " * 60, "word " * 60)
+        assert max(map(len, shown(found(long, FINE)))) <= 100
+
+
+class TestCommand:
+    def test_a_server_that_is_away_stops_only_what_asks_it(self, tmp_path: Path) -> None:
+        done = run("doctor", folder=tmp_path, VERL_INGEST_KIBANA_URL="http://127.0.0.1:9", **AWAY)
+        lines = done.stdout.splitlines()
+        assert (done.returncode, done.stderr) == (1, "")
+        assert lines[0] == "2 wrong, 2 unknown, 3 fine"
+        assert "wrong   server    Elasticsearch at http://127.0.0.1:9 can't be reached (Connection refused)." in lines
+        assert "unknown records   Not looked at: Elasticsearch can't be used." in lines
+        assert "wrong   Kibana    Kibana at http://127.0.0.1:9 can't be reached (Connection refused)." in lines
+        assert lines[-1] == "First server: start it, or set ELASTICSEARCH_URL."
+
+    def test_a_pipe_gets_whole_lines_without_end_spaces(self, tmp_path: Path) -> None:
+        state = f"/{'long-folder/' * 12}state"
+        done = run("doctor", folder=tmp_path, VERL_INGEST_AGENT__STATE=state, **AWAY)
+        lines = done.stdout.splitlines()
+        assert lines == [line.rstrip() for line in lines]
+        assert any(state in line for line in lines)
+
+    def test_json(self, tmp_path: Path) -> None:
+        done = run("doctor", "--json", folder=tmp_path, **AWAY)
+        answer = json.loads(done.stdout)
+        assert (done.returncode, answer["well"]) == (1, False)
+        assert answer["first"] == "First server: start it, or set ELASTICSEARCH_URL."
+        assert [group["name"] for group in answer["groups"]] == [
+            "Elasticsearch",
+            "what apply brings",
+            "agent of this machine",
+            "records of the last day",
+            "pages and dashboards",
+        ]
+        assert answer["groups"][0]["checks"][0] == {
+            "name": "server",
+            "verdict": "wrong",
+            "found": "Elasticsearch at http://127.0.0.1:9 can't be reached (Connection refused).",
+            "remedy": "start it, or set ELASTICSEARCH_URL",
+        }
+
+    @pytest.mark.server
+    @pytest.mark.usefixtures("templated")
+    def test_the_exit_code_is_that_of_what_is_wrong(self, tmp_path: Path, elasticsearch_url: str) -> None:
+        done = run("doctor", "--json", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)
+        answer = json.loads(done.stdout)
+        wrong = [check for group in answer["groups"] for check in group["checks"] if check["verdict"] == "wrong"]
+        assert done.returncode == bool(wrong)
+        names = [check["name"] for group in answer["groups"] for check in group["checks"]]
+        assert {"server", "disk", "templates", "agent", "records", "service"} <= {*names}
+
+
+@pytest.mark.server
+def test_every_group_looks_where_the_server_is_well(templated, elasticsearch_url: str) -> None:
+    examined = examine.examine(Settings(elasticsearch_url=elasticsearch_url))
+    assert not any(check.found.startswith("Not looked at") for check in examined.checks)
