@@ -62,7 +62,7 @@ def dead_letters(
         files = [letter.as_json() for letter in found]
         typer.echo(orjson.dumps({"files": files}, option=orjson.OPT_INDENT_2).decode())
     elif found:
-        terminal.console().print(show.render(found))
+        terminal.show(show.render(found))
     else:
         looked_in = paths or [fluentbit.rejected_folder(settings)]
         typer.echo(f"No dead letters in {', '.join(map(str, looked_in))}.")
