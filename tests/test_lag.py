@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import sqlite3
 import threading
 import time
@@ -19,7 +20,7 @@ from tests import fluentbit
 from tests.test_cli import run
 from verl_ingest.cli import terminal
 from verl_ingest.errors import InputError, KitError
-from verl_ingest.lag import metrics, newest, offsets, waiting
+from verl_ingest.lag import collect, metrics, newest, offsets, waiting
 from verl_ingest.lag.facts import Agent, Facts, Newest, Tailed, Waiting
 from verl_ingest.lag.verdict import Limits, problems
 from verl_ingest.load import files, pipeline
@@ -284,6 +285,19 @@ class TestCommand:
         assert "No agent answers at 127.0.0.1:9 (Connection refused); start Fluent Bit on this node" in text
         assert "Elasticsearch at http://127.0.0.1:9 can't be reached (Connection refused); start it" in text
         assert text.count("no such folder") == 1
+
+    def test_a_server_that_hangs_is_waited_for_shortly(self, tmp_path: Path, monkeypatch) -> None:
+        monkeypatch.setattr(collect, "TIMEOUT_S", 1)
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            monkeypatch.setenv("ELASTICSEARCH_URL", url)
+            facts = collect.collect(Settings(agent={"state": str(tmp_path)}))
+        assert (
+            f"Elasticsearch at {url} did not answer in 1 s; see its log, or try again when it is less busy."
+            in facts.troubles
+        )
 
     def test_what_is_known_is_shown_all_the_same(self, folder: Path) -> None:
         (folder / "state" / "storage" / "tail.0").mkdir(parents=True)

@@ -26,13 +26,13 @@ _UNAUTHORIZED = re.compile(
 )
 
 
-def connect(settings: Settings) -> Elasticsearch:
+def connect(settings: Settings, *, timeout_s: int = TIMEOUT_S) -> Elasticsearch:
     """Return a client of the server that the settings name; nothing is sent yet.
 
     Raises SettingsError when the file of elasticsearch_ca_certs is not there. Use it inside `explained`.
     """
     options: dict[str, Any] = {
-        "request_timeout": TIMEOUT_S,
+        "request_timeout": timeout_s,
         "retry_on_status": (502, 503, 504),
         "serializer": OrjsonSerializer(),  # reading answers is half the time of a step's context otherwise
     }
@@ -48,15 +48,15 @@ def connect(settings: Settings) -> Elasticsearch:
 
 
 @contextmanager
-def explained(settings: Settings) -> Iterator[None]:
+def explained(settings: Settings, *, timeout_s: int = TIMEOUT_S) -> Iterator[None]:
     """Turn every error of the client inside the block into a StoreError that says what to do."""
     try:
         yield
     except (TransportError, ApiError, UnsupportedProductError) as error:
-        raise explain(error, settings) from error
+        raise explain(error, settings, timeout_s=timeout_s) from error
 
 
-def explain(error: Exception, settings: Settings) -> StoreError:
+def explain(error: Exception, settings: Settings, *, timeout_s: int = TIMEOUT_S) -> StoreError:
     """Return one sentence on an error of the client: what happened, where, what next."""
     server = f"Elasticsearch at {settings.elasticsearch_url}"
     match error:
@@ -69,7 +69,7 @@ def explain(error: Exception, settings: Settings) -> StoreError:
         case TlsError():
             text = _tls_failure(error.message, server)
         case ConnectionTimeout():
-            text = f"{server} did not answer in {TIMEOUT_S} s; see its log, or try again when it is less busy."
+            text = f"{server} did not answer in {timeout_s} s; see its log, or try again when it is less busy."
         case Unreachable() if "Connection aborted" in error.message and settings.elasticsearch_url.startswith("http:"):
             text = (
                 f"{server} closed the connection; write https:// in ELASTICSEARCH_URL if it speaks TLS, or see its log."

@@ -13,6 +13,8 @@ from verl_ingest.lag.facts import Facts, Newest, Tailed
 from verl_ingest.normalise.lua import Normaliser
 from verl_ingest.settings import Settings
 
+TIMEOUT_S = 10  # whoever asks how things are does not wait for a server that hangs
+
 T = TypeVar("T")
 
 
@@ -42,7 +44,7 @@ def collect(settings: Settings) -> Facts:
 
 
 def _newest(settings: Settings, run_ids: Sequence[str], now: float) -> list[Newest]:
-    with client.explained(settings), client.connect(settings) as server:
+    with client.explained(settings, timeout_s=TIMEOUT_S), client.connect(settings, timeout_s=TIMEOUT_S) as server:
         return newest.read(server, run_ids, now=now)
 
 
