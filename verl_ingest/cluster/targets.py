@@ -1,14 +1,17 @@
 """Which kind of cluster the settings name, and its files."""
 
-from importlib import import_module
 from pathlib import Path
 
 from verl_ingest import render
+from verl_ingest.cluster.compose import Compose
+from verl_ingest.cluster.hosts import Hosts
+from verl_ingest.cluster.kubernetes import Kubernetes
+from verl_ingest.cluster.slurm import Slurm
 from verl_ingest.cluster.target import Target
 from verl_ingest.errors import SettingsError
 from verl_ingest.settings import Settings
 
-KINDS = {"kubernetes": "Kubernetes", "hosts": "Hosts", "slurm": "Slurm", "compose": "Compose"}
+KINDS = {kind.name: kind for kind in (Kubernetes, Hosts, Slurm, Compose)}
 BUILD = Path("build")
 
 
@@ -16,8 +19,8 @@ def of(settings: Settings) -> Target:
     """Return the target of `deploy.target`; raises SettingsError where it names none."""
     name = settings.deploy.target
     if name is None:
-        raise SettingsError(f"deploy.target is not set; set it to {', '.join(KINDS)}, whichever your nodes are.")
-    return getattr(import_module(f"verl_ingest.cluster.{name}"), KINDS[name])(settings)
+        raise SettingsError(f"deploy.target is not set; set it to {', '.join(KINDS)}, whatever your nodes are.")
+    return KINDS[name](settings)
 
 
 def build(target: Target) -> Path:
