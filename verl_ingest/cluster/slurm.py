@@ -225,7 +225,7 @@ class Slurm:
         for line in answer.splitlines():
             task, _, text = line.partition(": ")
             tasks.setdefault(task.strip(), []).append(text)
-        return [_node(job, lines) for lines in tasks.values()]
+        return [_node(job, tasks[task]) for task in sorted(tasks, key=int)]
 
 
 def _node(job: str, lines: Sequence[str]) -> Node:
