@@ -84,7 +84,12 @@ def test_all_is_fine_and_nothing_was_changed(cluster, tmp_path):
         ({}, {"kubernetes": {"context": "x"}}, "kubernetes", 'context "x" does not exist.*kubectl config get-contexts'),
         ({"logged_out": True}, {}, "kubernetes", "must be logged in.*log in to the cluster again"),
         ({"version": "v1.25.9"}, {}, "cluster", r"v1\.25\.9 answers\. update it to 1\.26 or later"),
-        ({"denied": ["daemonsets"]}, {}, "rights", r"daemonsets\.apps \(get, list, create, patch, delete\)\. .*Role"),
+        (
+            {"denied": ["daemonsets"]},
+            {},
+            "rights",
+            r"daemonsets\.apps \(get, list, watch, create, patch, delete\)\. .*rights\.yaml",
+        ),
         ({"denied": ["namespaces"]}, {}, "rights", r"namespaces \(get, patch\)"),
         ({"nodes": []}, {}, "nodes", r"0 nodes .* mend deploy\.kubernetes\.node_selector"),
         ({}, {"agent": {"secret_file": "/x"}}, "secrets", "no Secret verl-ingest-agent in verl-ingest"),
@@ -152,6 +157,15 @@ def test_another_secret_restarts_the_agents(cluster, tmp_path):
     assert made.plan(folder) == []
 
 
+def test_a_first_secret_restarts_nothing(cluster, tmp_path):
+    made, folder = target(tmp_path)
+    made.roll_out(folder)
+    made, folder = target(tmp_path, deploy=secret(tmp_path))
+    assert "Secret verl-ingest-agent: new" in made.plan(folder)
+    made.roll_out(folder)
+    assert cluster.calls("rollout", "restart") == []
+
+
 def test_what_someone_changed_by_hand_is_not_overwritten(cluster, tmp_path):
     made, folder = target(tmp_path)
     made.roll_out(folder)
@@ -198,7 +212,10 @@ STUCK = {
         ),
         r"ends again and again \(\[error\] \[config\] could not read file\)",
     ),
-    "silent end": (not_ready(waiting={"reason": "CrashLoopBackOff"}, last={"exitCode": 137}), r"ends again and again \(exit code 137\)"),
+    "silent end": (
+        not_ready(waiting={"reason": "CrashLoopBackOff"}, last={"exitCode": 137}),
+        r"ends again and again \(exit code 137\)",
+    ),
     "folder": (
         not_ready(waiting={"reason": "ContainerCreating"}),
         "does not start \\(MountVolume.*/data/runs is not a",

@@ -236,10 +236,10 @@ def test_kustomize_puts_it_together(chosen, kustomize, tmp_path):
     files = kubernetes_files.render(chosen)
     render.write(tmp_path / "build", files)
     found = built(kustomize, tmp_path / "build")
-    once = {"DaemonSet verl-ingest-canary", "DaemonSet verl-ingest-removal"}
+    others = {"DaemonSet verl-ingest-canary", "DaemonSet verl-ingest-removal", "Role verl-ingest-deploy"}
     maps = {"ConfigMap verl-ingest-agent", "ConfigMap verl-ingest-settings"}
     maps |= {"ConfigMap verl-ingest-ca"} if chosen.elasticsearch_ca_certs else set()
-    assert {*found} == ({*manifests(files)} - once) | maps
+    assert {*found} == ({*manifests(files)} - others) | maps
     for name, each in found.items():
         is_valid(each, VERSIONS[-1:])
         assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "verl-ingest", name

@@ -209,9 +209,11 @@ def _diff(state: dict[str, Any], given: dict[str, str]) -> tuple[str, int]:
         group = {"apps": "apps.", "batch": "batch."}.get(name.split("/")[0].partition(".")[2], "")
         file = f"{group}v1.{kind}.verl-ingest.{name.split('/')[1]}"
         if state["objects"].get(name) != text:
-            size = 7 if name in state["objects"] else 0
-            hunk = f"@@ -{1 if size else 0},{size} +1,9 @@"
-            parts.append(f"diff -u -N /tmp/LIVE-26/{file} /tmp/MERGED-17/{file}\n--- /tmp/LIVE-26/{file}\n{hunk}\n+x\n")
+            is_new = name not in state["objects"]
+            hunk = "@@ -5,7 +5,7 @@\n-x\n"
+            if is_new:
+                hunk = "@@ -1 +1,10 @@\n-null\n" if kind == "Secret" else "@@ -0,0 +1,29 @@\n"
+            parts.append(f"diff -u -N /tmp/LIVE-26/{file} /tmp/MERGED-17/{file}\n--- /tmp/LIVE-26/{file}\n{hunk}+y\n")
     return "".join(parts), 1 if parts else 0
 
 

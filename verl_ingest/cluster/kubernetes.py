@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from verl_ingest.checks.check import Check
 from verl_ingest.cluster import commands, kubernetes_files, kubernetes_pods
-from verl_ingest.cluster.kubernetes_files import AGENT, CANARY, REMOVAL, RETENTION, SECRET_KEY, SERVICE
+from verl_ingest.cluster.kubernetes_files import AGENT, CANARY, KINDS, REMOVAL, RETENTION, RIGHTS, SECRET_KEY, SERVICE
 from verl_ingest.cluster.kubernetes_pods import Pod
 from verl_ingest.cluster.mark import Mark
 from verl_ingest.cluster.target import Node
@@ -35,28 +35,20 @@ STEP_S = 10  # between two looks at what can't start
 ANSWER_S = 20
 AT_ONCE = 16  # requests
 PART_OF = "app.kubernetes.io/part-of=verl-ingest"
-_ALL = ("get", "list", "create", "patch", "delete")
-KINDS = ("daemonsets.apps", "deployments.apps", "cronjobs.batch", "services", "configmaps", "serviceaccounts")
-KINDS += ("networkpolicies.networking.k8s.io",)
-RIGHTS = dict.fromkeys(KINDS, _ALL) | {
-    "secrets": ("get", "create", "patch", "delete"),
-    "namespaces": ("get", "patch"),
-    "pods": ("list",),
-    "events": ("list",),
-    "pods/proxy": ("get",),
-}
 # What kubectl says -> what to do.
 _REMEDIES = {
     r"context .* does not exist": "set deploy.kubernetes.context to one of `kubectl config get-contexts`",
     r"connection to the server|Unable to connect|no such host|timeout": "see that it runs and is reached from here, or "
     "set deploy.kubernetes.context",
     r"Unauthorized|must be logged in|provide credentials": "log in to the cluster again",
-    r"forbidden": "have your user given that right; docs/deploy/kubernetes.md lists them",
+    r"forbidden": "have your user given that right; build/kubernetes/rights.yaml is a Role with all of them",
     r"Apply failed with \d+ conflict": "someone else changed it: undo that, or take it back with "
     "`kubectl apply --server-side --force-conflicts --field-manager=verl-ingest -k build/kubernetes`",
 }
 _SAID = re.compile(r"^(error|Error from server|The connection|Unable to connect)\b.*$", re.MULTILINE)
 _DIFFERENCE = re.compile(r"^diff .*/(?:\S+\.)?v\d\w*\.(?P<kind>\w+)\.[^.\s]*\.(?P<name>\S+)$", re.MULTILINE)
+
+_NEW = re.compile("^(@@ -0,0 |-null$)", re.MULTILINE)  # the latter for a Secret, which kubectl masks
 
 
 @dataclass(frozen=True)
@@ -169,7 +161,7 @@ class Kubernetes:
         if not lacking:
             return Check("rights", "fine", "Your user may do all that this takes.")
         found = "; ".join(f"{resource} ({', '.join(verbs)})" for resource, verbs in lacking.items())
-        remedy = "have them given to it; docs/deploy/kubernetes.md has a Role"
+        remedy = "have them given to it; build/kubernetes/rights.yaml is a Role with them"
         return Check("rights", "wrong", f"Your user lacks rights in the namespace {self._namespace}: {found}.", remedy)
 
     def _selected(self) -> Check:
@@ -260,10 +252,8 @@ class Kubernetes:
         if done.returncode != 1 or not done.stdout:
             _output(done, "Comparing with what is there")
         parts = re.split(r"^(?=diff )", done.stdout, flags=re.MULTILINE)
-        found = [(match, part) for part in parts if (match := _DIFFERENCE.search(part))]
-        return [
-            f"{match['kind']} {match['name']}: {'new' if '@@ -0,0 ' in part else 'changed'}" for match, part in found
-        ]
+        found = [(match, _NEW.search(part)) for part in parts if (match := _DIFFERENCE.search(part))]
+        return [f"{match['kind']} {match['name']}: {'new' if is_new else 'changed'}" for match, is_new in found]
 
     def _secret(self) -> str | None:
         """Return the manifest of the agents' secret where the settings hand one over; it is never written to a file."""

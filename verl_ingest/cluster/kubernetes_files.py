@@ -1,7 +1,8 @@
 """Settings -> build/kubernetes: manifests for kustomize, the agent's folder, the settings of the kit's own pods.
 
-The texts are those of templates/kubernetes; what varies is computed here. Files of once/ and kuberay/ are not applied
-with the rest: the former for as long as a canary or a removal takes, the latter by whoever runs Ray.
+The texts are those of templates/kubernetes; what varies is computed here. Not applied with
+the rest are once/, which is there for as long as a canary or a removal takes, kuberay/, for whoever runs Ray, and
+rights.yaml, for an administrator.
 """
 
 import hashlib
@@ -23,6 +24,18 @@ AGENT, SERVICE, RETENTION, CANARY, REMOVAL = (
 SECRET_KEY = "secret"
 SERVICE_PORT = 9110
 DROPS_REFUSED = (5, 1, 3)  # Fluent Bit, from which on agent.fluent_bit_513 holds
+
+# What is rolled out, and what the one who does it must be allowed: resource -> verbs.
+_ALL = ("get", "list", "watch", "create", "patch", "delete")
+KINDS = ("daemonsets.apps", "deployments.apps", "cronjobs.batch", "services", "configmaps", "serviceaccounts")
+KINDS += ("networkpolicies.networking.k8s.io",)
+RIGHTS = dict.fromkeys(KINDS, _ALL) | {
+    "secrets": ("get", "create", "patch", "delete"),
+    "namespaces": ("get", "patch"),
+    "pods": ("list",),
+    "events": ("list",),
+    "pods/proxy": ("get",),
+}
 
 _SECRET_FOLDER, _CA_FOLDER = "/run/secrets/verl-ingest", "/run/verl-ingest-ca"
 _RAY_FOLDER, _RAY_LATEST = "/tmp/ray", "session_latest"
@@ -55,7 +68,7 @@ def render(settings: Settings) -> dict[str, str]:
         "config_maps": _config_maps({AGENT: agent_files, "verl-ingest-settings": kit_files, "verl-ingest-ca": ca}),
         "resources": _resources(settings),
     }
-    manifests = {name: _text(name, context) for name in (*context["resources"], "kustomization.yaml")}
+    manifests = {name: _text(name, context) for name in (*context["resources"], "kustomization.yaml", "rights.yaml")}
     return manifests | agent_files | kit_files | ca | _once(context) | _below("kuberay", _kuberay(settings, ca))
 
 
@@ -142,6 +155,7 @@ def _context(agent: Settings) -> dict[str, Any]:
         "service_port": SERVICE_PORT,
         "serves": agent.service_url is not None,
         "needs_no_secret": not logs_in(agent),
+        "rights": RIGHTS,
     }
 
 
