@@ -93,7 +93,7 @@ def test_a_login_that_may_not_see_roles_is_told_so(security: Security):
 @pytest.mark.parametrize(
     ("kind", "privileges", "on", "role"),
     [
-        ("index", ["create_doc", "index", "all"], "verl-2026.03.01", "verl_admin"),
+        ("index", ["create_doc", "index", "write", "all"], "verl-2026.03.01", "verl_admin"),
         ("index", ["create_doc", "index", "write", "all"], "verl_kit_state", "verl_admin"),
         ("index", ["read", "all"], "verl-*,-verl-samples-*", "verl_reader"),
         ("index", ["read", "all"], None, "verl_reader"),

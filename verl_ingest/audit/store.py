@@ -1,9 +1,10 @@
 """Where documents stand: counted, and named one by one only where a count does not settle it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
-from elasticsearch import Elasticsearch
+from elasticsearch import AuthorizationException, Elasticsearch
 
 from verl_ingest.errors import StoreError
 from verl_ingest.index.mappings import ALL_PATTERN
@@ -38,7 +39,8 @@ class ElasticStore:
 
     def refresh(self) -> None:
         """Make searchable what was written so far."""
-        self._client.indices.refresh(index=ALL_PATTERN)
+        with suppress(AuthorizationException):  # who may only read waits for the server's own, a second later
+            self._client.indices.refresh(index=ALL_PATTERN)
         self._indices = {}
 
     def counts(self, run_id: str, ids: Sequence[str]) -> Mapping[str, int]:
