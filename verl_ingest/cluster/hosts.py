@@ -14,13 +14,12 @@ from verl_ingest.cluster.mark import RUN, Mark
 from verl_ingest.cluster.target import Node
 from verl_ingest.context.words import counted, listed
 from verl_ingest.edge import fluentbit
-from verl_ingest.errors import KitError, SettingsError
+from verl_ingest.errors import SettingsError
 from verl_ingest.lag import metrics
 from verl_ingest.settings import Settings
 
 _OLDEST = (5, 1)  # of the versions of Fluent Bit whose configuration the kit renders
 _NAMED = 3  # hosts that a line names
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class Hosts:
@@ -176,9 +175,7 @@ class Hosts:
         reached = {event.host: event.said == "yes" for event in events if event.task == "reached"}
         url = self.settings.elasticsearch_url
         if away := [host for host, answer in reached.items() if not answer]:
-            values = hosts_files.variables(self.settings)
-            own = values["elasticsearch_host"] in _LOCAL
-            remedy = "set elasticsearch_url to an address that all hosts reach" if own else "open the way in the network"
+            remedy = "open the way in the network, or set elasticsearch_url to an address that every host reaches"
             yield Check("way to Elasticsearch", "wrong", f"{_names(away)}: {url} can't be reached from there.", remedy)
         elif reached:
             yield Check("way to Elasticsearch", "fine", f"{_names(list(reached))}: {url} can be reached from there.")

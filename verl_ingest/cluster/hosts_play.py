@@ -106,6 +106,6 @@ def _event(line: str) -> Event:
 
 
 def _gist(said: str) -> str:
-    """Return the line that tells why: the last that speaks of an error, else the last."""
+    """Return why: the first line that speaks of an error, which the others follow from, else the last line."""
     errors = [line for line in said.splitlines() if "error" in line.lower()]
-    return _HEAD.sub("", last_words("\n".join(errors) or said))
+    return _HEAD.sub("", last_words("\n".join(errors[:1]) or said)).partition(". ")[0]
