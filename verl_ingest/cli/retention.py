@@ -51,7 +51,7 @@ def delete_old(
         old = due.due(found, limits, now=now_ms())
         looks = (store.judge(server, index, settings) for index in old)
         verdicts = list(_counted("looking into old indices", looks, len(old)))
-        typer.echo(show.heading(limits, old=len(old), all_=len(found)))
+        typer.echo(show.heading(limits, old=len(old), daily=len(found)))
         if verdicts:
             terminal.show(show.render(verdicts))
         if dry_run:
@@ -100,11 +100,11 @@ def list_pins(context: typer.Context) -> None:
     settings: Settings = context.obj
     with client.explained(settings), client.connect(settings) as server:
         found = pins.read(server)
+        if not found:
+            typer.echo("No run is pinned; `verl-ingest pin RUN` pins one.")
+            return
         records = store.records_of(server, [pin.run_id for pin in found], index=ALL_PATTERN)
-    if found:
-        terminal.show(show.pins(found, records))
-    else:
-        typer.echo("No run is pinned; `verl-ingest pin RUN` pins one.")
+    terminal.show(show.pins(found, records))
 
 
 def _limits(settings: Settings, *, days: int | None, samples_days: int | None) -> Limits:

@@ -14,10 +14,10 @@ from verl_ingest.retention.pins import Pin
 _STYLES = {"due": "", "kept": "green", "failed": "red", "gone": "dim"}
 
 
-def heading(limits: Limits, *, old: int, all_: int) -> str:
+def heading(limits: Limits, *, old: int, daily: int) -> str:
     """Return the sentences on how long indices are kept, and how many are older than that."""
     kept = ["for ever" if days is None else counted(days, "day") for days in (limits.records, limits.samples)]
-    return f"Records are kept {kept[0]}, samples {kept[1]}. Old enough to go: {old:,} of {all_:,} daily indices."
+    return f"Records are kept {kept[0]}, samples {kept[1]}. Old enough to go: {old:,} of {daily:,} daily indices."
 
 
 def render(verdicts: Sequence[Verdict]) -> Table:
