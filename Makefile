@@ -93,7 +93,7 @@ undeploy: setup ## Remove the agents of SETTINGS=cluster.yml; the data stay
 
 .PHONY: up
 up: setup ## Start everything on this machine in Docker: Elasticsearch, agent, pages, Kibana, Grafana, Prometheus
-	@$(IN_VENV)/python -m verl_ingest.cluster.compose
+	@$(IN_VENV)/python -m verl_ingest.cluster.up
 
 .PHONY: down
 down: ## Stop it; the data stay (docker compose down --volumes removes them)

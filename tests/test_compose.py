@@ -245,7 +245,7 @@ class TestTarget:
     def make_up(self) -> subprocess.CompletedProcess[str]:
         """Run what `make up` runs."""
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "verl_ingest.cluster.compose"]
+        command = [sys.executable, "-m", "verl_ingest.cluster.up"]
         return subprocess.run(command, env=environment, capture_output=True, text=True)
 
     def test_make_up_starts_all_and_says_where_it_is(self, engine: Path, checkout: Path) -> None:
@@ -280,7 +280,7 @@ def test_the_whole_stack_starts_and_a_record_arrives(checkout: Path) -> None:
     kit = [sys.executable, "-m", "verl_ingest"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     try:
-        subprocess.run([sys.executable, "-m", "verl_ingest.cluster.compose"], env=environment, check=True)
+        subprocess.run([sys.executable, "-m", "verl_ingest.cluster.up"], env=environment, check=True)
         login = {
             "ELASTICSEARCH_USERNAME": "elastic",
             "ELASTICSEARCH_PASSWORD": compose.values(checkout)["ELASTIC_PASSWORD"],

@@ -1,19 +1,17 @@
-"""This machine: the stack of docker-compose.yml, in a checkout of the kit. `make up` runs this module."""
+"""This machine: the stack of docker-compose.yml, in a checkout of the kit."""
 
 import hashlib
 import json
 import re
 import socket
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
 from verl_ingest import __version__
-from verl_ingest import settings as settings_module
 from verl_ingest.checks.check import Check
-from verl_ingest.cluster import commands, targets
+from verl_ingest.cluster import commands
 from verl_ingest.cluster.mark import Mark
 from verl_ingest.cluster.target import Node
 from verl_ingest.edge import folder as agent_folder
@@ -22,7 +20,7 @@ from verl_ingest.lag import metrics
 from verl_ingest.local import compose
 from verl_ingest.settings import Deploy, Grafana, Settings
 
-CHECKOUT = targets.BUILD.parent
+CHECKOUT = Path()  # the working folder, in which build/ is
 RUNS = "/data/runs"  # where the agent's container has the folder VERL_RUNS
 AGENT = "fluent-bit"
 DASHBOARDS = "dashboards"  # the profile of Kibana, Grafana and Prometheus
@@ -30,7 +28,7 @@ OLDEST_COMPOSE, OLDEST_FLUENT_BIT = (2, 24), (5, 1, 3)
 _ENVIRONMENT = "rendered.env"  # of the containers that read what is rendered
 _HEAD = "# Rendered from settings.yml by `make up`; edit that.\n"
 _SERVICE = "com.docker.compose.service"  # the label that Compose gives its containers
-_PAGES, _KIBANA, _GRAFANA = "http://127.0.0.1:9110", "http://localhost:5601", "http://localhost:3000"
+PAGES, KIBANA, GRAFANA = "http://127.0.0.1:9110", "http://localhost:5601", "http://localhost:3000"
 
 
 class Compose:
@@ -40,7 +38,7 @@ class Compose:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stack = stack(settings, dashboards=_has_dashboards())
+        self._stack = stack(settings, dashboards=has_dashboards())
         self._node = settings.node or socket.gethostname()
 
     def files(self) -> Mapping[str, str]:
@@ -149,16 +147,16 @@ def stack(settings: Settings, *, dashboards: bool) -> Settings:
             "elasticsearch_ca_certs": None,
             "agent": agent,
             "service": settings.service.model_copy(update={"username": None, "password": None}),
-            "service_url": settings.service_url or _PAGES,
-            "kibana_url": settings.kibana_url or (_KIBANA if dashboards else None),
-            "grafana_url": settings.grafana_url or (_GRAFANA if dashboards else None),
+            "service_url": settings.service_url or PAGES,
+            "kibana_url": settings.kibana_url or (KIBANA if dashboards else None),
+            "grafana_url": settings.grafana_url or (GRAFANA if dashboards else None),
             "grafana": Grafana(),
             "deploy": Deploy(),
         }
     )
 
 
-def _has_dashboards() -> bool:
+def has_dashboards() -> bool:
     return DASHBOARDS in compose.values(CHECKOUT).get("COMPOSE_PROFILES", "").split(",")
 
 
@@ -238,29 +236,3 @@ def _changes(folder: Path) -> Iterator[tuple[str, str]]:
             yield service, "started anew, since what it is started with has changed"
         elif state["Status"] != "running" and (state["Status"], state["ExitCode"]) != ("exited", 0):
             yield service, f"started again, since it is {state['Status']}"
-
-
-def main() -> None:
-    """Start the whole stack, and say where it is found."""
-    try:
-        compose.write_environment(CHECKOUT)
-        target = Compose(settings_module.load())
-        for check in target.check(targets.BUILD):
-            if check.verdict == "wrong":
-                raise KitError(f"{check.found} To go on, {check.remedy}.")
-        folder = targets.build(target)
-        for line in target.roll_out(folder):
-            print(line)
-    except KitError as error:
-        sys.exit(f"error: {error}")
-    addresses = [("runs and steps", f"{_PAGES}/runs", "verl", "VERL_SERVICE_PASSWORD")]
-    if _has_dashboards():
-        addresses.append(("Kibana", _KIBANA, compose.USERNAME, "ELASTIC_PASSWORD"))
-        addresses.append(("Grafana", _GRAFANA, "admin", "GRAFANA_PASSWORD"))
-    addresses.append(("Elasticsearch", compose.URL, compose.USERNAME, "ELASTIC_PASSWORD"))
-    for name, url, user, password in addresses:
-        print(f"{name:<16}{url:<28}user {user}, password {password} of .env")
-
-
-if __name__ == "__main__":
-    main()
