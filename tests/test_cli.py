@@ -148,7 +148,8 @@ def test_apply_refuses_to_replace_the_work_of_others(templated, elasticsearch_ur
         for option in ([], ["--dry-run"]):
             done = run("apply", *option, folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)
             assert done.returncode == 1
-            assert "index template verl-samples: differs (not written by verl-ingest)\n--- on the server" in done.stdout
+            assert "index template verl-samples: differs (not written by verl-ingest)\n  " in done.stdout
+            assert "\n--- on the server\n" in done.stdout
             assert done.stderr == (
                 "error: Nothing was written to Elasticsearch, because the kit did not write what stands there as "
                 "index template verl-samples; keep your own settings in verl@custom, "

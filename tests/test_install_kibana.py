@@ -348,7 +348,7 @@ def test_the_work_of_others_is_refused_with_advice(ask, served: Kibana):
     served.stored["default"]["search", "verl-unparsed"]["attributes"]["description"] = "Mine"
     done = ask("apply")
     assert done.code == 1
-    assert "saved search verl-unparsed: differs (not written by verl-ingest)\n--- on the server" in done.out
+    assert "saved search verl-unparsed: differs (not written by verl-ingest)\n  " in done.out
     assert done.err == (
         "error: Nothing was written to Kibana, because the kit did not write what stands there as saved search "
         "verl-unparsed; save yours under another name, and let --overwrite replace the rest.\n"
