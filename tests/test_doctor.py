@@ -13,6 +13,7 @@ from verl_ingest.checks.examine import Examined, Group
 from verl_ingest.settings import Settings
 from verl_ingest.show import doctor as show
 
+DOCS = Path(__file__).parents[1] / "docs" / "deploy" / "doctor.md"
 AWAY = {"ELASTICSEARCH_URL": "http://127.0.0.1:9"}
 FINE = Check("shards", "fine", "5 of 1,000.")
 WATCH = Check("disk", "watch", "Little is free.", "add space")
@@ -114,7 +115,15 @@ class TestCommand:
         assert {"server", "disk", "templates", "agent", "records", "service"} <= {*names}
 
 
+# Those that not every machine and server has.
+OTHERS = ("Fluent Bit", "lag", "rejected", "buffer", "locked indices", "privileges", "roles")
+
+
 @pytest.mark.server
-def test_every_group_looks_where_the_server_is_well(templated, elasticsearch_url: str) -> None:
+@pytest.mark.usefixtures("demo")
+def test_every_group_looks_where_the_server_is_well_and_every_check_is_in_the_docs(elasticsearch_url: str) -> None:
     examined = examine.examine(Settings(elasticsearch_url=elasticsearch_url))
     assert not any(check.found.startswith("Not looked at") for check in examined.checks)
+    rows = {line.split(" | ")[0] for line in DOCS.read_text(encoding="utf-8").splitlines()}
+    names = [*(check.name for check in examined.checks), *OTHERS, "Kibana's assets", "Grafana's assets"]
+    assert [name for name in names if f"| {name}" not in rows] == []

@@ -214,7 +214,7 @@ class TestTwice:
 
 
 def test_a_day_of_no_record_in_the_future() -> None:
-    runs = [OfRun("r", 0, 1_000, {}, {})]
+    runs = [OfRun("r", 0, 0, 1_000, {}, {})]
     well = Day(0, 1_000, 0, 1, 0, 0, {}, 0, 0, {}, {}, {}, runs)
     assert {check.name: check.verdict for check in records.judge(well, now=1_000)}["times"] == "fine"
     ahead = {check.name: check for check in records.judge(replace(well, ahead=1), now=1_000)}["times"]

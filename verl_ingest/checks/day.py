@@ -33,13 +33,14 @@ TELLING = (
 
 @dataclass(frozen=True)
 class OfRun:
-    """What the day has of a run; `last` is the time of its newest record, ms since 1970.
+    """What the day has of a run; `first` and `last` are the times of its oldest and newest record, ms since 1970.
 
     `hosts` are those of each host's newest record, `ranks` of each rank's newest metrics.
     """
 
     run_id: str
     metrics: int
+    first: float
     last: float
     hosts: Mapping[str, float]
     ranks: Mapping[int, float]
@@ -90,6 +91,7 @@ def body(since: int, until: int, rules: Sequence[str]) -> dict[str, Any]:
     ignored = {"field": "_ignored", "size": FIELDS}
     telling = {"field": "flags", "include": f"({'|'.join(TELLING)})(:.*)?", "size": HOSTS}
     runs = {
+        "first": {"min": {"field": "@timestamp"}},
         "last": _LAST,
         "metrics": _counted({"term": {"kind": "metric"}}, ranks=_last_of("rank", RANKS)),
         "hosts": _last_of("host.name", HOSTS),
@@ -156,6 +158,7 @@ def _day(found: Mapping[str, Any], rules: Sequence[str], *, since: int, until: i
             OfRun(
                 run_id=run["key"],
                 metrics=run["metrics"]["doc_count"],
+                first=run["first"]["value"],
                 last=run["last"]["value"],
                 hosts=_times(run["hosts"]),
                 ranks=_times(run["metrics"]["ranks"]),

@@ -5,66 +5,79 @@ from dataclasses import dataclass
 
 from elasticsearch import Elasticsearch
 
-from verl_ingest.catalog import metrics
 from verl_ingest.checks.check import Check
 from verl_ingest.checks.day import Day, OfRun
-from verl_ingest.context import runs, setup, step
+from verl_ingest.context import hosts, runs, setup, stages
 from verl_ingest.context.words import counted, duration, listed, ranks
+from verl_ingest.index.mappings import RECORDS_PATTERN
+from verl_ingest.query import bodies, history
 from verl_ingest.query.elastic import ElasticStore
-from verl_ingest.query.store import RunReader
+from verl_ingest.query.store import Mark, RunRow, Segment
+from verl_ingest.query.times import milliseconds
 
-RUNS = 3  # each is a few searches over one step and those before it
+RUNS = 3  # each is a few searches over its last steps
 SILENT_MS = 300_000  # less is a slow step, an upload, an agent that was restarted
 SKEW_S = 1.0  # from here on the order of first errors may be wrong in spite of the correction
 
 
 @dataclass(frozen=True)
 class Lately:
-    """A run as it is: the step before its newest one, as `step` tells of it, and how long it may well be silent."""
+    """A run as it is: how long it may well be silent, and the step before its newest one, None where there is none.
+
+    `ranks` are those that log metrics, `missing` those that a stage of the step lacks, `skew` is of clocks in seconds.
+    """
 
     of: OfRun
-    state: str
+    is_running: bool
     patience_ms: float
     world_size: int | None
     step: int | None
-    ranks: Sequence[int]
     missing: Mapping[str, Sequence[int]]
     skew: Mapping[str, float]
 
 
 def check(day: Day, now: int, server: Elasticsearch) -> Iterator[Check]:
     """Yield a check on each matter of the newest runs."""
-    store = ElasticStore(server)
-    found = []
-    for run in day.runs[:RUNS]:
-        with store.open(run.run_id) as reader:
-            found.append(_lately(run, reader, now))
+    found = [_lately(run, server, now) for run in day.runs[:RUNS]]
     yield judge_silent(found)
     yield judge_missing(found)
     yield judge_clocks(found)
     yield judge_drivers(found)
 
 
-def _lately(of: OfRun, reader: RunReader, now: int) -> Lately:
-    started = setup.read(reader.setup())
-    run = runs.as_it_is(reader, started, now=now)
-    steps = reader.steps(size=2, newest_first=True)
-    known = step.assemble(reader, steps[-1], catalogue=metrics.load(), now=now).body if steps else {}
-    return Lately(
-        of=of,
-        state=run.state,
-        patience_ms=1_000 * runs.patience(run.row, run.pace),
-        world_size=started.world_size,
-        step=known.get("step"),
-        ranks=known.get("ranks", ()),
-        missing=known.get("missing_ranks", {}),
-        skew=known.get("clock_skew", {}),
-    )
+def _lately(of: OfRun, server: Elasticsearch, now: int) -> Lately:
+    """Look at the last steps alone: all of a run that is weeks long takes minutes."""
+    store = ElasticStore(server)
+    newest = _newest_step(of, server)
+    pace = store.paces({of.run_id: newest}).get(of.run_id, []) if newest is not None else []
+    mark = None if newest is None else Mark(round(of.last), dated=True, step=newest)
+    row = RunRow(of.run_id, of.metrics, round(of.first), round(of.last), newest_step=mark, newest_error=None)
+    patience_ms = 1_000 * runs.patience(row, pace)
+    step = newest - 1 if newest else None
+    missing, skew = {}, {}
+    with store.open(of.run_id) as reader:
+        world_size = setup.read(reader.setup()).world_size
+        if step is not None:
+            # The last attempt's: what an earlier one had in these steps is far longer ago.
+            since = round(of.last - patience_ms * stages.RECENT)
+            documents = [document for document in reader.records(step) if milliseconds(document) >= since]
+            before = [Segment(max(step - stages.RECENT, 0), step - 1, since=since)]
+            answer = server.search(index=RECORDS_PATTERN, body=history.presence(of.run_id, before))
+            presence = history.read_presence(answer["aggregations"])
+            missing, skew = stages.missing_ranks(documents, presence), hosts.clock_skew(documents, presence)
+    return Lately(of, now - of.last <= patience_ms, patience_ms, world_size, step, missing, skew)
+
+
+def _newest_step(of: OfRun, server: Elasticsearch) -> int | None:
+    """Return the step of the newest metrics, which is not the largest one after a resume."""
+    body = bodies.newest_record([bodies.of_run(of.run_id), bodies.METRIC, bodies.SAYS_STEP])
+    hits = server.search(index=RECORDS_PATTERN, body=body)["hits"]["hits"]
+    return hits[0]["_source"]["step"] if hits else None
 
 
 def judge_silent(found: Sequence[Lately]) -> Check:
     """Return the verdict on hosts of running runs whose newest record is much older than the run's."""
-    running = [run for run in found if run.state == "running"]
+    running = [run for run in found if run.is_running]
     silent = [
         f"{host} ({run.of.run_id}) for {duration((run.of.last - last) / 1_000)}"
         for run in running
@@ -114,9 +127,9 @@ def judge_drivers(found: Sequence[Lately]) -> Check:
     """Return the verdict on runs of which ranks log no metrics, or fewer ranks than there are."""
     alone = [run.of.run_id for run in found if run.of.metrics and not run.of.ranks]
     few = [
-        f"{counted(len(run.ranks), 'rank')} of {run.world_size} ({run.of.run_id})"
+        f"{counted(len(run.of.ranks), 'rank')} of {run.world_size} ({run.of.run_id})"
         for run in found
-        if run.ranks and run.world_size and len(run.ranks) < run.world_size
+        if run.of.ranks and run.world_size and len(run.of.ranks) < run.world_size
     ]
     remedy = "let every rank log (rank JSONL in paths.rank), or tail Ray's worker files (paths.ray, docs/agent.md)"
     if alone:
