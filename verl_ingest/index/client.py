@@ -175,7 +175,7 @@ def reason_of(error: ApiError) -> tuple[str, str]:
     if not isinstance(details, dict):  # not Elasticsearch's own: a proxy's page
         return f"HTTP {error.status_code}", error.message[:200]
     innermost = (details.get("root_cause") or [details])[0]
-    return innermost["type"], str(innermost.get("reason") or innermost["type"]).rstrip(".")
+    return innermost["type"], str(innermost.get("reason") or innermost["type"]).rstrip(".;")
 
 
 def _tls_failure(text: str, server: str) -> str:
