@@ -274,6 +274,8 @@ def test_an_index_that_cant_be_looked_into_stays_while_there_are_pins(ask, mine,
         mine.indices.delete_index_template(name=name)
     fill(records_of(3), "other-run")
     in_days(31)
+    looked = ask("retention", "--days", "30", "--dry-run")
+    assert (looked.code, looked.err[:40]) == (1, "error: 1 index could not be looked into,")
     outcome = ask("retention", "--days", "30")
     assert outcome.code == 1
     assert f"not deleted: Index {records_of(2)} was made without the kit's templates" in outcome.out

@@ -56,12 +56,13 @@ def delete_old(
             terminal.show(show.render(verdicts))
         if dry_run:
             typer.echo(show.would(verdicts))
-            return
-        verdicts = _delete(server, settings, verdicts)
-        typer.echo(show.done(verdicts, writing.remove_days(server)))
+        else:
+            verdicts = _delete(server, settings, verdicts)
+            typer.echo(show.done(verdicts, writing.remove_days(server)))
     failed = sum(verdict.word == "failed" for verdict in verdicts)
     if failed:
-        raise StoreError(f"{show.plural(failed)} could not be deleted, see above; mend that, then run this again.")
+        what = "looked into" if dry_run else "deleted"
+        raise StoreError(f"{show.plural(failed)} could not be {what}, see above; mend that, then run this again.")
 
 
 def pin_run(
