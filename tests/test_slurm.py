@@ -203,9 +203,22 @@ wait "$training" || wait "$training"
         mine = site(fluent_bit="/nowhere/fluent-bit")
         job = stand_in.submit(mine.script("slurm-without"), name="slurm-without")
         assert job.ends() == 0
-        told = complaints(said(job))
-        assert len([line for line in told if "no agent here: " in line and "/nowhere/fluent-bit" in line]) == 2
-        assert len([line for line in told if "no agent here at the end" in line and "verl-ingest load" in line]) == 2
+        program = "there is no program /nowhere/fluent-bit; set deploy.slurm.fluent_bit."
+        assert sorted(complaints(said(job))) == [
+            *(f"verl-ingest: node{number}: no agent here: {program}" for number in (1, 2)),
+            "verl-ingest: the agents ended before the job's script; what they have not sent is in the logs: "
+            "verl-ingest load RUN_FOLDER.",
+        ]
+
+    def test_a_fluent_bit_that_does_not_start(self, stand_in: slurm.StandIn, site: Callable[..., Site]) -> None:
+        mine = site(slurm={"agents": "job"})
+        mine.change("fluent-bit.yaml", "script: normalize.lua", "script: missing.lua")
+        job = stand_in.submit(mine.script("slurm-broken"), name="slurm-broken")
+        assert job.ends() == 0
+        first, last = complaints(said(job))
+        assert first.startswith("verl-ingest: node1: no agent here: agent.sh: Fluent Bit refuses ")
+        assert "[error] [filter_lua] filter cannot be loaded" in first
+        assert last.endswith(" has its logs); to send those of the run: verl-ingest load RUN_FOLDER.")
 
     def test_logs_of_another_name(self, stand_in: slurm.StandIn, site: Callable[..., Site]) -> None:
         mine = site(slurm={"agents": "job"})
