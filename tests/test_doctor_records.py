@@ -166,6 +166,13 @@ class TestNewestRuns:
         assert found.verdict == verdict
         assert f"b +{ahead_s:.2f} s" in found.found
 
+    def test_an_earlier_attempt_is_no_clock_that_is_behind(self, write: Write, look) -> None:
+        earlier = [document for document in of_run("doctor-again") if document["host.name"] == "b"]
+        for document in earlier:
+            document["@timestamp"] = record("x", (document["step"] - 14) * 30 - DAY_S - 7_200)["@timestamp"]
+        write([*of_run("doctor-again", ranks=1), *earlier])
+        assert look()["clocks"].found == "They differ by less than 1 s."
+
     def test_driver_metrics_only(self, write: Write, look) -> None:
         write(of_run("doctor-driver", ranks=1, rank=None, stage="trainer"))
         found = look()["metrics of ranks"]
