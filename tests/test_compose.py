@@ -45,13 +45,14 @@ class TestRendering:
         assert (loaded.expected_documents_per_day, loaded.paths) == (7, given.paths)
         assert loaded.elasticsearch_url == "http://elasticsearch:9200"
         assert (loaded.elasticsearch_username, loaded.service.username, loaded.grafana.token) == (None, None, None)
-        assert (loaded.kibana_url, loaded.grafana_url) == ("http://localhost:5601", "https://grafana.example")
+        assert (loaded.kibana_url, loaded.grafana_url) == (None, None)
+        assert "VERL_INGEST_KIBANA_URL=http://localhost:5601\n" in files["links.env"]
+        assert "VERL_INGEST_GRAFANA_URL=https://grafana.example\n" in files["links.env"]
 
     def test_without_dashboards_no_link_leads_to_them(self, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         compose.write_environment(checkout)
         monkeypatch.setenv("COMPOSE_PROFILES", "agent")
-        loaded = Compose(defaults())._stack
-        assert (loaded.kibana_url, loaded.grafana_url) == (None, None)
+        assert "_URL=" not in Compose(defaults()).files()["links.env"]
 
     def test_the_agent_logs_in_as_the_writer_and_is_reached_from_outside_its_container(self, checkout: Path) -> None:
         files = Compose(defaults()).files()
@@ -157,6 +158,11 @@ class TestTarget:
         with pytest.raises(KitError, match=r"^Asking Docker failed \(.*daemon running\?\); start it, or let this user"):
             target.check(folder)
 
+    def test_docker_without_compose_is_one_sentence(self, engine: Path, target: Compose, folder: Path) -> None:
+        self.change(engine, compose=None)
+        with pytest.raises(KitError, match=r"^Asking for Docker Compose failed \(.*\); install Docker's plugin for it"):
+            target.check(folder)
+
     def test_two_roll_outs_in_a_row_change_nothing(self, target: Compose, folder: Path) -> None:
         assert len(target.plan(folder)) == len(SERVICES)
         assert "fluent-bit: started" in target.roll_out(folder)
@@ -194,7 +200,8 @@ class TestTarget:
         )
         node = target.nodes(folder)[0]
         assert node.agent is None
-        assert node.problem.startswith(f"No agent answers at 127.0.0.1:{closed}")
+        assert node.problem.startswith(f"No agent answers at 127.0.0.1:{closed} (")
+        assert node.problem.endswith("; see `docker compose ps` and `docker compose logs`.")
 
     @pytest.fixture
     def closed(self) -> Iterator[int]:

@@ -49,6 +49,8 @@ def _answer(state: dict[str, Any], words: list[str]) -> str:
     match words:
         case ["info", *_]:
             return "28.2.2\n"
+        case ["compose", *_] if state["compose"] is None:
+            sys.exit("docker: unknown command: docker compose\n\nRun 'docker --help' for more information")
         case ["compose", "version", "--short"]:
             return f"{state['compose']}\n"
         case ["compose", "config", "--services"]:

@@ -25,6 +25,7 @@ RUNS = "/data/runs"  # where the agent's container has the folder VERL_RUNS
 AGENT = "fluent-bit"
 DASHBOARDS = "dashboards"  # the profile of Kibana, Grafana and Prometheus
 OLDEST_COMPOSE, OLDEST_FLUENT_BIT = (2, 24), (5, 1, 3)
+_REMEDY = "see `docker compose ps` and `docker compose logs`"
 _ENVIRONMENT = "rendered.env"  # of the containers that read what is rendered
 _HEAD = "# Rendered from settings.yml by `make up`; edit that.\n"
 _SERVICE = "com.docker.compose.service"  # the label that Compose gives its containers
@@ -38,17 +39,19 @@ class Compose:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stack = stack(settings, dashboards=has_dashboards())
+        self._stack = stack(settings)
         self._node = settings.node or socket.gethostname()
 
     def files(self) -> Mapping[str, str]:
-        """Return the agent's folder, the settings of the kit's own containers, and what both have as environment."""
+        """Return the agent's folder, the settings of the kit's own containers, and what these have as environment."""
         files = {f"{AGENT}/{name}": text for name, text in agent_folder.files(self._stack).items()}
         values = self._stack.model_dump(mode="json", exclude_defaults=True)
         files["settings.yml"] = _HEAD + yaml.safe_dump(values, sort_keys=False, width=120)
-        environment = {"VERL_INGEST_NODE": self._node, "RENDERED": _digest(files), "TZ": _zone()}
-        lines = [f"{name}={value}\n" for name, value in environment.items() if value]
-        return files | {_ENVIRONMENT: _HEAD + "".join(lines)}
+        files["links.env"] = _environment(
+            VERL_INGEST_KIBANA_URL=self._settings.kibana_url or (KIBANA if has_dashboards() else None),
+            VERL_INGEST_GRAFANA_URL=self._settings.grafana_url or (GRAFANA if has_dashboards() else None),
+        )
+        return files | {_ENVIRONMENT: _environment(VERL_INGEST_NODE=self._node, RENDERED=_digest(files), TZ=_zone())}
 
     def check(self, folder: Path) -> Sequence[Check]:
         """Look for Docker, Compose and the folder of runs, and at what .env and the settings say of them."""
@@ -71,7 +74,7 @@ class Compose:
         try:
             return [Node(self._node, metrics.read(self._stack))]
         except KitError as error:
-            return [Node(self._node, None, str(error))]
+            return [Node(self._node, None, f"{str(error).partition(';')[0]}; {_REMEDY}.")]
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         """Append each mark to its file below VERL_RUNS."""
@@ -121,7 +124,7 @@ class Compose:
             )
 
 
-def stack(settings: Settings, *, dashboards: bool) -> Settings:
+def stack(settings: Settings) -> Settings:
     """Return the settings of what runs in the stack: addresses, ports and logins are those of docker-compose.yml.
 
     There is no secret in them: the containers have theirs from files.
@@ -148,12 +151,17 @@ def stack(settings: Settings, *, dashboards: bool) -> Settings:
             "agent": agent,
             "service": settings.service.model_copy(update={"username": None, "password": None}),
             "service_url": settings.service_url or PAGES,
-            "kibana_url": settings.kibana_url or (KIBANA if dashboards else None),
-            "grafana_url": settings.grafana_url or (GRAFANA if dashboards else None),
+            "kibana_url": None,  # not as browsers reach it: `apply` asks it from within
+            "grafana_url": None,
             "grafana": Grafana(),
             "deploy": Deploy(),
         }
     )
+
+
+def _environment(**variables: str | None) -> str:
+    """Return the text of an env_file."""
+    return _HEAD + "".join(f"{name}={value}\n" for name, value in variables.items() if value)
 
 
 def has_dashboards() -> bool:
@@ -187,7 +195,7 @@ def _compose(*arguments: str) -> str:
 def _docker(*arguments: str) -> str:
     command = ["docker", *arguments]
     what = f"`{' '.join(command[:3])}`"
-    return commands.run(command, what=what, remedy="see `docker compose ps` and `docker compose logs`", folder=CHECKOUT)
+    return commands.run(command, what=what, remedy=_REMEDY, folder=CHECKOUT)
 
 
 def _engine() -> Iterator[Check]:
@@ -197,9 +205,13 @@ def _engine() -> Iterator[Check]:
         remedy="start it, or let this user use it (group docker)",
         timeout_s=20,
     ).strip()
-    version = _compose("version", "--short").strip()
+    oldest = ".".join(map(str, OLDEST_COMPOSE))
+    version = commands.run(
+        ["docker", "compose", "version", "--short"],
+        what="Asking for Docker Compose",
+        remedy=f"install Docker's plugin for it, {oldest} or later",
+    ).strip()
     if _numbers(version) < OLDEST_COMPOSE:
-        oldest = ".".join(map(str, OLDEST_COMPOSE))
         yield Check("Docker", "wrong", f"Docker Compose is {version}.", f"update it to {oldest} or later")
     else:
         yield Check("Docker", "fine", f"Docker {engine} answers; Compose is {version}.")
