@@ -12,7 +12,8 @@ import verl_ingest
 from verl_ingest import cli, render, settings
 
 COMMANDS = [
-    *("apply", "load", "summarize", "audit", "lag", "dead-letters", "retention", "pin", "unpin", "pins"),
+    *("apply", "key", "deploy", "status", "undeploy", "load", "summarize", "audit", "lag", "dead-letters"),
+    *("retention", "pin", "unpin", "pins", "doctor"),
     *("runs", "step", "share", "logs", "why", "series", "compare", "samples", "link"),
     *("serve", "render", "check"),
 ]
