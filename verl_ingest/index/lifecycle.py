@@ -27,7 +27,7 @@ def assets() -> list[Template]:
 
 
 def policy() -> dict[str, Any]:
-    """Return the policy in the server's own form; since 8.1 a merge does not close an index to writing."""
+    """Return the policy in the server's own form; since 8.9 at the latest, what is merged can still be written to."""
     return {
         "phases": {
             "hot": {"min_age": "0ms", "actions": {}},
