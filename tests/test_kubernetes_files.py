@@ -252,6 +252,18 @@ def test_kustomize_puts_it_together(chosen, kustomize, tmp_path):
     assert len(json.dumps(found["ConfigMap verl-ingest-agent"])) < 1_000_000  # Kubernetes takes 1 MiB
 
 
+def test_logs_on_a_volume_as_the_documentation_says(kustomize, tmp_path, monkeypatch):
+    render.write(tmp_path / "build/kubernetes", kubernetes_files.render(of({}, tmp_path, monkeypatch)))
+    page = (render.root() / "docs/deploy/kubernetes.md").read_text()
+    (text,) = re.findall(r"```yaml\n# shared/kustomization.yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/kustomization.yaml").write_text(text)
+    agent = built(kustomize, tmp_path / "shared")["DaemonSet verl-ingest-agent"]
+    is_valid(agent, VERSIONS[-1:])
+    volumes = {volume.pop("name"): volume for volume in agent["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["logs-0"] == {"persistentVolumeClaim": {"claimName": "runs", "readOnly": True}}
+
+
 RAY = """
 apiVersion: ray.io/v1
 kind: {kind}

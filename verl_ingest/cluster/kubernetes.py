@@ -181,11 +181,12 @@ class Kubernetes:
             SERVICE: kubernetes_files.logs_in(settings) and settings.service_url is not None,
             RETENTION: kubernetes_files.logs_in(settings) and settings.retention.days is not None,
         }
+        make = f"make it: kubectl --namespace {self._namespace} create secret generic"
         for name in (name for name, is_wanted in wanted.items() if is_wanted):
             if self._has("secret", name):
                 yield Check("secrets", "fine", f"The Secret {name} is there.")
             else:
-                remedy = "make it as docs/deploy/kubernetes.md says"
+                remedy = "set deploy.secret_file" if name == AGENT else f"{make} {name} --from-env-file=FILE"
                 yield Check("secrets", "wrong", f"There is no Secret {name} in {self._namespace}.", remedy)
 
     def _images(self) -> Iterator[Check]:
