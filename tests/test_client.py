@@ -203,7 +203,7 @@ def test_a_host_that_does_not_exist_is_named():
 
 def test_a_missing_file_of_certificates_is_named(tmp_path: Path):
     with pytest.raises(SettingsError, match=r"^elasticsearch_ca_certs: there is no file .*/ca\.pem\.$"):
-        client.connect(Settings(elasticsearch_ca_certs=tmp_path / "ca.pem"))
+        client.connect(Settings(elasticsearch_url="https://es", elasticsearch_ca_certs=tmp_path / "ca.pem"))
 
 
 @pytest.mark.parametrize(

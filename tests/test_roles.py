@@ -99,12 +99,13 @@ def test_a_login_that_may_not_see_roles_is_told_so(security: Security):
         ("index", ["read", "all"], None, "verl_reader"),
         ("index", ["monitor", "manage", "all"], "verl-*", "verl_admin"),
         ("cluster", ["monitor", "manage", "all"], None, "verl_reader"),
+        ("cluster", ["manage_index_templates", "monitor", "all"], None, "verl_admin"),
         ("cluster", ["manage_security", "all"], None, None),
         ("index", ["read", "all"], "private", None),
     ],
 )
-def test_the_least_role_that_helps_is_named(kind: str, privileges: list[str], on: str | None, role: str | None):
-    assert roles.least(kind, privileges, on=on) == role
+def test_the_role_that_helps_is_named(kind: str, privileges: list[str], on: str | None, role: str | None):
+    assert roles.helpful(kind, privileges, on=on) == role
 
 
 def test_roles_of_the_file_refer_to_no_lines_of_each_other():

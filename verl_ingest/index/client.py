@@ -29,7 +29,7 @@ _UNAUTHORIZED = re.compile(
 def connect(settings: Settings, *, timeout_s: int = TIMEOUT_S) -> Elasticsearch:
     """Return a client of the server that the settings name; nothing is sent yet.
 
-    Raises SettingsError when the file of elasticsearch_ca_certs is not there. Use it inside `explained`.
+    Raises SettingsError when the file of elasticsearch_ca_certs is needed and not there. Use it inside `explained`.
     """
     options: dict[str, Any] = {
         "request_timeout": timeout_s,
@@ -40,7 +40,7 @@ def connect(settings: Settings, *, timeout_s: int = TIMEOUT_S) -> Elasticsearch:
         options["api_key"] = settings.elasticsearch_api_key.get_secret_value()
     if settings.elasticsearch_username and settings.elasticsearch_password:
         options["basic_auth"] = (settings.elasticsearch_username, settings.elasticsearch_password.get_secret_value())
-    if settings.elasticsearch_ca_certs:
+    if settings.elasticsearch_ca_certs and settings.elasticsearch_url.startswith("https:"):
         if not settings.elasticsearch_ca_certs.is_file():
             raise SettingsError(f"elasticsearch_ca_certs: there is no file {settings.elasticsearch_ca_certs}.")
         options["ca_certs"] = str(settings.elasticsearch_ca_certs)
@@ -152,7 +152,7 @@ def _refusal(error: ApiError, server: str, settings: Settings) -> str:
         case 403 if found := _UNAUTHORIZED.search(reason):
             where = f" on {found['indices']}" if found["indices"] else ""
             privileges = found["privileges"].split(",")
-            role = roles.least(found["kind"], privileges, on=found["indices"])
+            role = roles.helpful(found["kind"], privileges, on=found["indices"])
             remedy = f"give it the role {role}, or grant" if role else "grant"
             return (
                 f"{server} does not let {found['who']} do this; {remedy} the {found['kind']} privilege "

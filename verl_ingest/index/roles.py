@@ -1,6 +1,6 @@
 """The roles that the kit's logins need, each with no more than its work takes -> the security API, or roles.yml."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -54,19 +54,19 @@ def file() -> str:
     return _HEAD + yaml.safe_dump(BODIES, sort_keys=False, width=120)
 
 
-def least(kind: str, privileges: Collection[str], *, on: str | None) -> str | None:
-    """Return the least role of a person that has one of the privileges, None where none has.
+def helpful(kind: str, privileges: Sequence[str], *, on: str | None) -> str | None:
+    """Return the role of a person that has the first of these privileges that any has, None where none has.
 
-    `kind` is cluster or index, `on` the indices (separated by commas), where the server names them.
+    Each of the privileges would do. `kind` is cluster or index, `on` the indices (separated by commas), where the
+    server names them.
     """
     indices = [index.removeprefix("-") for index in on.split(",")] if on else []
-    for name in ("verl_reader", "verl_admin"):
-        body = BODIES[name]
-        [grant] = body["indices"]
-        covered = all(any(fnmatchcase(index, pattern) for pattern in grant["names"]) for index in indices)
-        granted = body.get("cluster", ()) if kind == "cluster" else grant["privileges"] if covered else ()
-        if not set(privileges).isdisjoint(granted):
-            return name
+    for privilege in privileges:
+        for name in ("verl_reader", "verl_admin"):
+            [grant] = BODIES[name]["indices"]
+            covered = all(any(fnmatchcase(index, pattern) for pattern in grant["names"]) for index in indices)
+            if covered and privilege in (BODIES[name]["cluster"] if kind == "cluster" else grant["privileges"]):
+                return name
     return None
 
 
