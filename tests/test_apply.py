@@ -9,6 +9,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests.test_cli import run as command
+from verl_ingest import __version__
 from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
 from verl_ingest.index import apply, client, lifecycle
@@ -101,18 +102,45 @@ def test_what_the_kit_wrote_itself_is_updated_and_the_diff_says_how(server: Elas
     assert states(run(server, wanted())) == ["kept"] * 5
 
 
-def test_an_older_version_of_the_kit_is_updated_and_the_diff_shows_both_versions(server: Elasticsearch):
+def test_an_older_version_of_the_kit_is_updated_and_both_versions_are_told(server: Elasticsearch):
     run(server, [with_version(template, "0.0.1") for template in wanted()])
     rows = run(server, wanted())
     assert states(rows) == ["updated"] * 5
-    assert '-    "version": "0.0.1"\n+    "version": ' in rows["verl"].diff
+    assert (rows["verl"].why, rows["verl"].versions) == ("", f"0.0.1 -> {__version__}")
+    assert rows["verl"].news == ("setting index.refresh_interval: 7s -> none",)
 
 
-def test_a_newer_version_of_the_kit_is_not_taken_back(server: Elasticsearch):
+def test_a_newer_version_of_the_kit_is_not_taken_back_until_it_may_be_overwritten(server: Elasticsearch):
     run(server, [with_version(template, "99.10.0") for template in wanted()])
     rows = run(server, wanted())
     assert states(rows) == ["differs"] * 5
-    assert rows["verl"].why.startswith("written by verl-ingest 99.10.0, this is ")
+    assert rows["verl"].why == f"written by verl-ingest 99.10.0, this is {__version__}"
+    assert rows["verl"].is_newer
+    assert states(run(server, wanted(), overwrite=True)) == ["updated"] * 5
+    assert states(run(server, wanted())) == ["kept"] * 5
+
+
+def test_a_newer_kit_is_named_without_its_templates_line_by_line(
+    server: Elasticsearch, elasticsearch_url: str, tmp_path: Path
+):
+    run(server, [with_version(template, "99.10.0") for template in wanted()])
+    done = command("apply", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)
+    assert f"index template verl: differs (written by verl-ingest 99.10.0, this is {__version__})\n" in done.stdout
+    assert "--- on the server" not in done.stdout
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: Nothing was written to Elasticsearch, because what stands there was written by verl-ingest 99.10.0, "
+        f"this is {__version__}; use that version, or go back to this one with --overwrite.\n",
+    )
+
+
+def test_a_load_says_that_the_templates_are_an_older_kits(server: Elasticsearch):
+    run(server, [with_version(template, "0.0.1") for template in wanted()])
+    assert apply.stale(server, Settings()) == (
+        f"The server's index templates are of verl-ingest 0.0.1 (this is {__version__}); run `verl-ingest apply`."
+    )
+    run(server, wanted(expected_documents_per_day=2_000_000_000))
+    assert apply.stale(server, Settings()) == ""
 
 
 def test_a_change_by_hand_is_refused_until_it_may_be_overwritten(server: Elasticsearch):

@@ -21,14 +21,17 @@ MANAGED_BY = "verl-ingest"
 class Row:
     """How one asset stands on the server: created and updated are to be written, kept and differs are not.
 
-    `name` is what the server calls it, `asset` what the kit would write. `why` says what makes it another's, also where
-    it may be overwritten. `news` says in words what the kit's is different in; `diff` leads there line by line.
+    `name` is what the server calls it, `asset` what the kit would write. `why` says what makes it another's, a newer
+    kit's where `is_newer`, also where it may be overwritten. `versions` are those of the kit that wrote and that would
+    write, where they are two. `news` says in words what the kit's is different in; `diff` leads there line by line.
     """
 
     name: str
     asset: Any
     state: str
     why: str = ""
+    is_newer: bool = False
+    versions: str = ""
     news: tuple[str, ...] = ()
     diff: str = ""
 
@@ -49,9 +52,21 @@ def compare(
         return Row(name, asset, "created")
     if found == wanted:
         return Row(name, asset, "kept")
+    version = found.get("_meta", {}).get("version", __version__)
     why = _strangeness(found)
-    state = "differs" if why and not overwrite else "updated"
-    return Row(name, asset, state, why, (*_versions(found), *differences.words(found, wanted)), _diff(found, wanted))
+    is_newer = not why and is_older(__version__, version)
+    if is_newer:
+        why = f"written by {MANAGED_BY} {version}, this is {__version__}"
+    return Row(
+        name,
+        asset,
+        "differs" if why and not overwrite else "updated",
+        why,
+        is_newer=is_newer,
+        versions=f"{version} -> {__version__}" if version != __version__ else "",
+        news=differences.words(found, wanted),
+        diff=_diff(found, wanted),
+    )
 
 
 def mark(content: Mapping[str, Any]) -> dict[str, str]:
@@ -71,21 +86,13 @@ def is_older(version: str, than: str) -> bool:
 
 
 def _strangeness(found: Mapping[str, Any]) -> str:
-    """Say why what the server has is not the kit's to change; an empty text where it is."""
+    """Say why what the server has is not the kit's own; an empty text where it is."""
     meta = found.get("_meta", {})
     if meta.get("managed_by") != MANAGED_BY:
         return f"not written by {MANAGED_BY}"
     if meta.get("content") != content_hash(found):
         return f"changed by hand after {MANAGED_BY} {meta.get('version')} wrote it"
-    if is_older(__version__, meta.get("version", "")):
-        return f"written by {MANAGED_BY} {meta['version']}, this is {__version__}"
     return ""
-
-
-def _versions(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return who wrote what the server has and who would write now, where these are two versions of the kit."""
-    version = found.get("_meta", {}).get("version", __version__)
-    return (f"{MANAGED_BY} {version} -> {__version__}",) if version != __version__ else ()
 
 
 def _number(version: str) -> list[int]:

@@ -73,7 +73,7 @@ def _elasticsearch(settings: Settings, plan: Plan) -> None:
         if _may_write("Elasticsearch", [*rows, *gaps], "keep your own settings in verl@custom", plan):
             templates.write(server, rows)
             _fill(server, settings, gaps)
-        if any(row.state == "updated" for row in rows):
+        if any(row.state == "updated" and row.news for row in rows):
             typer.echo("Indices that are there get new fields only; all else counts from the next day's index on.")
         if indices := templates.misshapen(server):
             typer.echo(client.misshapen(indices), err=True)
@@ -132,16 +132,22 @@ def _grafana(settings: Settings, plan: Plan) -> None:
 def _may_write(server: str, rows: Sequence[Row], advice: str, plan: Plan) -> bool:
     """Show how assets stand; raises KitError where one is a stranger's, with the advice on what to do with it."""
     for row in rows:
-        typer.echo(f"{row.name}: {row.state}" + (f" ({row.why})" if row.why else ""))
+        about = row.why or row.versions
+        typer.echo(f"{row.name}: {row.state}" + (f" ({about})" if about else ""))
         for phrase in row.news:
             typer.echo(f"  {phrase}")
-        if row.diff and (plan.diff or row.why):
+        if row.diff and (plan.diff or (row.why and not row.is_newer)):
             typer.echo(row.diff)
-    strange = [row for row in rows if row.state == "differs"]
-    if strange:
+    refused = [row for row in rows if row.state == "differs"]
+    if strange := [row.name for row in refused if not row.is_newer]:
         raise KitError(
             f"Nothing was written to {server}, because the kit did not write what stands there as "
-            f"{' and '.join(row.name for row in strange)}; {advice}, and let --overwrite replace the rest."
+            f"{' and '.join(strange)}; {advice}, and let --overwrite replace the rest."
+        )
+    if refused:
+        raise KitError(
+            f"Nothing was written to {server}, because what stands there was {refused[0].why}; "
+            "use that version, or go back to this one with --overwrite."
         )
     return not plan.dry_run
 

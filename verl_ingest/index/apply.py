@@ -142,7 +142,7 @@ def stale(client: Elasticsearch, settings: Settings) -> str:
     is_older = changes.is_older(version, __version__)
     if not (lacking or is_older):
         return ""
-    whose = f" are of {changes.MANAGED_BY} {version}, this is {__version__}" if is_older else ""
+    whose = f" are of {changes.MANAGED_BY} {version} (this is {__version__})" if is_older else ""
     names = f"{differences.counted(lacking)} ({differences.named(sorted(lacking))})"
     what = f" lack {names}, by which what is loaded now can't be searched" if lacking else ""
     return f"The server's index templates{' and'.join(filter(None, (whose, what)))}; run `verl-ingest apply`."
