@@ -1,15 +1,20 @@
 """The doctor's checks of the records: documents on a real server, those of a day long ago, well and ill."""
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from elasticsearch import Elasticsearch, helpers
 
+from tests import fluentbit
 from tests.documents import START, Document, index_of, line, record
+from tests.waiting import wait_for
 from verl_ingest.checks import day, records
 from verl_ingest.checks.check import Check
 from verl_ingest.checks.day import Day, OfRun
+from verl_ingest.query.times import iso
 from verl_ingest.settings import Settings
 
 pytestmark = pytest.mark.server
@@ -58,7 +63,7 @@ def test_all_is_well(write: Write, look) -> None:
     assert {check.verdict for check in found.values()} == {"fine"}
     assert found["records"].found == "Newest: 5.0 s old, of doctor-well; 28 records in the 1 d up to it."
     assert found["lag of hosts"].found == "2 hosts of 1 running run send."
-    assert found["non-finite"].found == "None of 28 metric records with a NaN or an infinity."
+    assert found["non-finite"].found == "None with a NaN or an infinity."
 
 
 def test_no_record(look) -> None:
@@ -89,7 +94,16 @@ class TestOneSearch:
         write(record("doctor-finite", -DAY_S, nonfinite=["kl"], rank=0, step=14) for _ in range(share))
         found = look()["non-finite"]
         assert found.verdict == verdict
-        assert ("most in kl 1" in found.found) == (verdict == "watch")
+        if verdict == "watch":
+            assert found.found == "doctor-finite: 1 of 29 metric records (3.45 %) with a NaN or an infinity, most kl 1."
+
+    def test_a_run_that_is_ill_among_many_that_are_well(self, write: Write, look) -> None:
+        write(of_run("doctor-sound", steps=200))
+        write([*of_run("doctor-ill", steps=1), record("doctor-ill", -DAY_S - 1, kind="unparsed", message="?")])
+        write([record("doctor-ill", -DAY_S - 1, nonfinite=["kl"], rank=0, step=1)])
+        found = look()
+        assert [found[name].verdict for name in ("non-finite", "unparsed")] == ["watch", "wrong"]
+        assert found["unparsed"].found == "doctor-ill: 1 of 4 records (25 %) of a line that was not understood."
 
     @pytest.mark.parametrize(("lines", "verdict"), [(0, "fine"), (1, "watch"), (20, "wrong")])
     def test_unparsed(self, write: Write, look, lines: int, verdict: str) -> None:
@@ -197,7 +211,36 @@ class TestTwice:
         write(documents[10:])
         found = look()["written twice"]
         assert found.verdict == "watch"
-        assert found.found.startswith("28 of 28 records looked at were written more than once, half of all 2 times")
+        assert found.found.startswith(
+            "Of 28 records looked at, most were written more than once: doctor-twice 2 times."
+        )
+
+    def test_two_real_agents_on_one_folder(
+        self, fluent_bit: str, templated: Elasticsearch, elasticsearch_url: str, tmp_path: Path, look
+    ) -> None:
+        folder = tmp_path / "runs" / "doctor-shared"
+        folder.mkdir(parents=True)
+        moments = [{"step": step, "loss": 0.5, "timestamp_ns": (NOW - step) * 1_000_000} for step in range(20)]
+        (folder / "rank0.jsonl").write_text("".join(f"{json.dumps(moment)}\n" for moment in moments))
+
+        def delivered(agent: fluentbit.Agent) -> bool:
+            return agent.metrics()["output"]["records"]["proc_records"] == len(moments)
+
+        for name in ("a", "b"):
+            settings = fluentbit.settings_for(tmp_path / "runs", tmp_path / f"state-{name}", url=elasticsearch_url)
+            with fluentbit.running(fluent_bit, tmp_path / name, settings) as agent:
+                wait_for(lambda sender=agent: delivered(sender), timeout=60, what="delivery of every line")
+        templated.indices.refresh(index="verl-*")
+        try:
+            found = look()["written twice"]
+        finally:
+            index = f"verl-{iso(NOW)[:10].replace('-', '.')}"
+            ours = templated.search(index=index, query={"term": {"run_id": "doctor-shared"}}, size=100, source=False)
+            for hit in ours["hits"]["hits"]:
+                templated.delete(index=hit["_index"], id=hit["_id"])
+            templated.indices.refresh(index=index)
+        assert found.verdict == "watch"
+        assert "Of 20 records looked at, most were written more than once: doctor-shared 2 times." in found.found
 
     def test_a_line_in_two_days(self, write: Write, look, elasticsearch: Elasticsearch) -> None:
         documents = [line("doctor-days", -DAY_S - number, "x", time_source="read") for number in range(3)]
@@ -221,8 +264,8 @@ class TestTwice:
 
 
 def test_a_day_of_no_record_in_the_future() -> None:
-    runs = [OfRun("r", 0, 0, 1_000, {}, {})]
-    well = Day(0, 1_000, 0, 1, 0, 0, {}, 0, 0, {}, {}, {}, runs)
+    run = OfRun("r", 1, 0, 0, 0, {}, 0, 1_000, {}, {})
+    well = Day(0, 1_000, 0, records=1, ignored=0, ignored_names={}, flags={}, dropped={}, runs=[run])
     assert {check.name: check.verdict for check in records.judge(well, now=1_000)}["times"] == "fine"
     ahead = {check.name: check for check in records.judge(replace(well, ahead=1), now=1_000)}["times"]
     assert (ahead.verdict, ahead.found) == ("watch", "1 record in the future.")

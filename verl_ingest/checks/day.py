@@ -35,11 +35,16 @@ TELLING = (
 class OfRun:
     """What the day has of a run; `first` and `last` are the times of its oldest and newest record, ms since 1970.
 
-    `hosts` are those of each host's newest record, `ranks` of each rank's newest metrics.
+    `hosts` are those of each host's newest record, `ranks` of each rank's newest metrics. The rest are records:
+    `unparsed` of all, `nonfinite` of those with metrics, by metric the most frequent ones too.
     """
 
     run_id: str
+    records: int
+    unparsed: int
     metrics: int
+    nonfinite: int
+    nonfinite_names: Mapping[str, int]
     first: float
     last: float
     hosts: Mapping[str, float]
@@ -57,10 +62,6 @@ class Day:
     until: int
     ahead: int
     records: int
-    metrics: int
-    nonfinite: int
-    nonfinite_names: Mapping[str, int]
-    unparsed: int
     ignored: int
     ignored_names: Mapping[str, int]
     flags: Mapping[str, int]
@@ -90,10 +91,13 @@ def body(since: int, until: int, rules: Sequence[str]) -> dict[str, Any]:
     """Return the one search; `rules` are the names of those that drop lines."""
     ignored = {"field": "_ignored", "size": FIELDS}
     telling = {"field": "flags", "include": f"({'|'.join(TELLING)})(:.*)?", "size": HOSTS}
+    nonfinite = {"terms": {"field": "nonfinite", "size": FIELDS}}
     runs = {
         "first": {"min": {"field": "@timestamp"}},
         "last": _LAST,
+        "unparsed": _counted({"term": {"kind": "unparsed"}}),
         "metrics": _counted({"term": {"kind": "metric"}}, ranks=_last_of("rank", RANKS)),
+        "nonfinite": _counted({"exists": {"field": "nonfinite"}}, names=nonfinite),
         "hosts": _last_of("host.name", HOSTS),
     }
     return {
@@ -101,11 +105,6 @@ def body(since: int, until: int, rules: Sequence[str]) -> dict[str, Any]:
         "track_total_hits": True,
         "query": within(since, until),
         "aggs": {
-            "metrics": _counted({"term": {"kind": "metric"}}),
-            "nonfinite": _counted(
-                {"exists": {"field": "nonfinite"}}, names={"terms": {"field": "nonfinite", "size": FIELDS}}
-            ),
-            "unparsed": _counted({"term": {"kind": "unparsed"}}),
             "ignored": _counted({"exists": {"field": "_ignored"}}, names={"terms": ignored}),
             "flags": {"terms": telling},
             "dropped": _counted(
@@ -146,10 +145,6 @@ def _day(found: Mapping[str, Any], rules: Sequence[str], *, since: int, until: i
         until=until,
         ahead=ahead,
         records=found["hits"]["total"]["value"],
-        metrics=counts["metrics"]["doc_count"],
-        nonfinite=counts["nonfinite"]["doc_count"],
-        nonfinite_names=_by_name(counts["nonfinite"]["names"]),
-        unparsed=counts["unparsed"]["doc_count"],
         ignored=counts["ignored"]["doc_count"],
         ignored_names=_by_name(counts["ignored"]["names"]),
         flags=flags,
@@ -157,7 +152,11 @@ def _day(found: Mapping[str, Any], rules: Sequence[str], *, since: int, until: i
         runs=[
             OfRun(
                 run_id=run["key"],
+                records=run["doc_count"],
+                unparsed=run["unparsed"]["doc_count"],
                 metrics=run["metrics"]["doc_count"],
+                nonfinite=run["nonfinite"]["doc_count"],
+                nonfinite_names=_by_name(run["nonfinite"]["names"]),
                 first=run["first"]["value"],
                 last=run["last"]["value"],
                 hosts=_times(run["hosts"]),

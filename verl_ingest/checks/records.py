@@ -72,22 +72,25 @@ def _times(day: Day) -> Check:
 
 
 def _nonfinite(day: Day) -> Check:
-    found = _share(day.nonfinite, day.metrics, "metric record", "with a NaN or an infinity")
-    if day.nonfinite < LITTLE * day.metrics:
+    """Judge the run with the largest share: among many healthy runs one that is ill would not be seen."""
+    run = max(day.runs, key=lambda run: run.nonfinite / max(run.metrics, 1))
+    found = _share(run.nonfinite, run.metrics, "metric record", "with a NaN or an infinity", run.run_id)
+    if run.nonfinite < LITTLE * run.metrics or not run.nonfinite:
         return Check("non-finite", "fine", found)
     return Check(
         "non-finite",
         "watch",
-        f"{found[:-1]}, most in {_most(day.nonfinite_names)}.",
-        "`verl-ingest why RUN` says since when; a metric that is never finite is better not logged",
+        f"{found[:-1]}, most {_most(run.nonfinite_names)}.",
+        f"`verl-ingest why {run.run_id}` says since when; a metric that is never finite is better not logged",
     )
 
 
 def _unparsed(day: Day) -> Check:
-    found = _share(day.unparsed, day.records, "record", "of a line that was not understood")
+    run = max(day.runs, key=lambda run: run.unparsed / run.records)
+    found = _share(run.unparsed, run.records, "record", "of a line that was not understood", run.run_id)
     verdict: Verdict = "fine"
-    if day.unparsed >= LITTLE * day.records:
-        verdict = "wrong" if day.unparsed >= MUCH * day.records else "watch"
+    if run.unparsed >= LITTLE * run.records:
+        verdict = "wrong" if run.unparsed >= MUCH * run.records else "watch"
     remedy = "look at them in Kibana (kind: unparsed); leave files that are no logs out of `paths`"
     return Check("unparsed", verdict, found, "" if verdict == "fine" else remedy)
 
@@ -120,10 +123,10 @@ def _dropped(day: Day) -> Check:
     return Check("left out", "fine", found)
 
 
-def _share(part: int, whole: int, noun: str, what: str) -> str:
+def _share(part: int, whole: int, noun: str, what: str, run_id: str) -> str:
     if not part:
-        return f"None of {counted(whole, noun)} {what}."
-    return f"{part:,} of {counted(whole, noun)} ({number(100 * part / whole)} %) {what}."
+        return f"None {what}."
+    return f"{run_id}: {part:,} of {counted(whole, noun)} ({number(100 * part / max(whole, 1))} %) {what}."
 
 
 def _most(counts: Mapping[str, int]) -> str:
