@@ -124,6 +124,8 @@ class RealJob:
 def stand_in(folder: Path) -> Iterator[StandIn]:
     slurm.install(folder)
     yield StandIn(folder)
+    for script in folder.glob("*.sbatch"):  # what agents have left of their jobs
+        shutil.rmtree(f"/tmp/verl-ingest-{os.getuid()}/{script.stem}", ignore_errors=True)
 
 
 def can_be_real() -> bool:
