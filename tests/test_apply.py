@@ -161,6 +161,7 @@ def test_a_template_of_another_origin_under_the_kits_name_is_refused(server: Ela
     server.indices.put_index_template(name="verl", index_patterns=["verl-*"])
     rows = run(server, wanted())
     assert (rows["verl"].state, rows["verl"].why) == ("differs", "not written by verl-ingest")
+    assert "by which what is loaded now can't be searched" in apply.stale(server, Settings())
 
 
 def test_the_kits_own_content_without_its_mark_is_refused_too(server: Elasticsearch):

@@ -37,7 +37,8 @@ QUESTIONS = [
     *(("series", RUN, "kl_divergence", "--csv", *more) for more in ([], ["--by", "rank"])),
     *(("logs", RUN, *more) for more in ([], ["--level", "warning"], ["--grep", "CUDA"], ["--rank", "3"], ["--json"])),
     *(("share", condition, "--run", RUN, "--last", "10h") for condition in ("reward < 0.5", "reward_mean < 0.6")),
-    *(("samples", RUN, "100", *more) for more in ([], ["--highest", "3"], ["--longest", "2"], ["--prompt", "p1"])),
+    *(("samples", RUN, *more) for more in (["100"], ["100", "--highest", "3"], ["100", "--longest", "2"])),
+    ("samples", RUN, "--prompt", "p1"),
 ]
 
 
@@ -210,6 +211,27 @@ def test_new_fields_are_found_in_records_that_come_after_the_apply(server: Elast
         ("verl-2026.05.28", "late"),
         ("verl-2026.05.29", "early"),
     ]
+
+
+def test_an_index_that_takes_no_new_field_is_named_and_the_others_get_theirs(server: Elasticsearch, url: str):
+    older(server)
+    for day in ("2027.01.01", "2027.01.02"):
+        server.indices.create(index=f"verl-{day}")
+    server.indices.put_settings(index="verl-2027.01.01", settings={"index.blocks.read_only": True})
+    said = say(url, "apply")
+    assert said.error == ""
+    assert "2 existing indices (verl-2027.01.01, verl-2027.01.02): updated\n" in said.out
+    assert "Not given the new fields, which can't be searched there: verl-2027.01.01. Elasticsearch at " in said.out
+    assert "existing index verl-2027.01.01: updated\n" in say(url, "apply", "--dry-run").out
+
+
+def test_an_index_that_has_a_field_as_another_type_keeps_it(server: Elasticsearch, url: str):
+    older(server)
+    server.indices.create(index="verl-2028.01.01", mappings={"properties": {"process.name": {"type": "long"}}})
+    assert (
+        "existing index verl-2028.01.01: kept (another type in new indices: process.name (long))\n"
+        in say(url, "apply").out
+    )
 
 
 def write(server: Elasticsearch, document: dict) -> None:

@@ -37,8 +37,8 @@ def properties_of(index: str, templates: Sequence[Template]) -> dict[str, Any]:
     ]
     if not claims:
         return {}
-    own = max(claims, key=lambda body: body["priority"])
-    parts = [*(components[name] for name in own["composed_of"] if name in components), own]
+    own = max(claims, key=lambda body: body.get("priority", 0))
+    parts = [*(components[name] for name in own.get("composed_of", ()) if name in components), own]
     return {name: field for part in parts for name, field in _declared(part).items()}
 
 
@@ -96,7 +96,7 @@ def _named(indices: Sequence[str]) -> str:
 
 
 def _declared(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    return body["template"].get("mappings", {}).get("properties", {})
+    return body.get("template", {}).get("mappings", {}).get("properties", {})
 
 
 def _types(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
