@@ -140,7 +140,7 @@ def told(server: Elasticsearch, url: str, logs_of_run: Path) -> dict[str, Said]:
 @pytest.fixture(scope="module")
 def anew(server: Elasticsearch, url: str, logs_of_run: Path, told: dict[str, Said]) -> dict[str, Said]:
     """The same answers, of indices that today's templates made."""
-    server.indices.delete(index=f"{DAY},verl-samples-*,verl_steps")
+    server.indices.delete(index=f"{DAY},{SAMPLES},verl_steps", ignore_unavailable=True)
     load = say(url, "load", str(logs_of_run), "--timezone", "Etc/UTC")
     assert (load.error, "lack" in load.out) == ("", False)
     return {str(question): say(url, *question) for question in QUESTIONS}
