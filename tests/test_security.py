@@ -16,6 +16,7 @@ from tests.conftest import ES_URL, ES_VERSION
 from tests.serving import served
 from tests.test_cli import run
 from tests.waiting import wait_for
+from verl_ingest.cli import retention
 from verl_ingest.index import client, roles
 from verl_ingest.install import http
 from verl_ingest.local import elasticsearch as local
@@ -357,3 +358,26 @@ def test_the_agent_sends_nothing_to_a_server_it_does_not_trust(
     with secured.client("verl_admin") as admin:
         admin.indices.refresh(index="verl-*")
         assert admin.count(index="verl-*", query={"term": {"run_id": "to-a-stranger"}})["count"] == 0
+
+
+def test_an_admin_pins_a_run_and_deletes_old_days_others_do_neither(
+    secured: Secured, loaded: str, as_: As, monkeypatch: pytest.MonkeyPatch
+):
+    old = "verl-2001.01.01"
+    with secured.client("verl_admin") as admin:
+        admin.index(index=old, document={"run_id": "other", "@timestamp": "2001-01-01"}, refresh=True)
+    now = retention.now_ms
+    monkeypatch.setattr(retention, "now_ms", lambda: now() + 31 * 86_400_000)
+    assert as_("verl_admin", "pin", loaded).code == 0
+    for words in (["pin", loaded], ["unpin", loaded], ["retention", "--days", "30"]):
+        refusal = as_("verl_reader", *words)
+        assert (refusal.code, refusal.out) == (1, "")
+        assert "does not let user [verl_reader] do this; give it the role verl_admin" in refusal.err
+    assert as_("verl_writer", "retention", "--days", "30").code == 1
+    assert as_("verl_reader", "pins").out.splitlines()[1].startswith(loaded)
+    done = as_("verl_admin", "retention", "--days", "30")
+    assert (done.code, done.err) == (0, "")
+    with secured.client("verl_admin") as admin:
+        assert admin.indices.exists(index=DAY)
+        assert not admin.indices.exists(index=old)
+    assert as_("verl_admin", "unpin", loaded).code == 0
