@@ -20,7 +20,6 @@ RUNS, HOSTS, RANKS, FIELDS = 20, 1_000, 8_192, 5
 # Flags that cost something; others only say what was repaired.
 TELLING = (
     "zone_assumed",
-    "year_assumed",
     "time_invalid",
     "truncated",
     "step_invalid",

@@ -24,7 +24,7 @@ SKEW_S = 1.0  # from here on the order of first errors may be wrong in spite of 
 class Lately:
     """A run as it is: how long it may well be silent, and the step before its newest one, None where there is none.
 
-    `ranks` are those that log metrics, `missing` those that a stage of the step lacks, `skew` is of clocks in seconds.
+    `missing` are the ranks that a stage of that step lacks, `skew` is how many seconds a host's clock is ahead.
     """
 
     of: OfRun

@@ -25,7 +25,7 @@ def check(settings: Settings, *, now: int) -> Iterator[Check]:
 
 def _looks(settings: Settings, now: int, server: Elasticsearch) -> Iterator[Check]:
     day = read(server, settings, now=now)
-    if day is None:
+    if day is None or not day.runs:
         remedy = "load a run (`verl-ingest load FOLDER`), or start an agent (docs/agent.md)"
         yield Check(NAME, "watch", "There is none yet.", remedy)
         return
@@ -55,13 +55,13 @@ def _newest(day: Day, now: int) -> Check:
 def _times(day: Day) -> Check:
     """Judge times: a wrong zone moves records by hours, an unread one puts them where they were read."""
     assumed = day.flags.get("zone_assumed", 0)
-    unread = day.flags.get("time_invalid", 0) + day.flags.get("year_assumed", 0)
+    unread = day.flags.get("time_invalid", 0)
     found = [
         f"{counted(records, 'record')} {what}"
         for records, what in (
             (day.ahead, "in the future"),
             (assumed, "of a guessed time zone"),
-            (unread, "of a time that could not be read whole"),
+            (unread, "of a time that could not be read"),
         )
         if records
     ]
