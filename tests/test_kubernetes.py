@@ -14,8 +14,9 @@ from tests.stand_ins.kubectl import READY, Cluster
 from tests.waiting import wait_for
 from verl_ingest import render
 from verl_ingest.checks.check import answered
-from verl_ingest.cluster import kubernetes
+from verl_ingest.cluster import kubernetes, kubernetes_pods
 from verl_ingest.cluster.kubernetes import Kubernetes
+from verl_ingest.cluster.kubernetes_pods import Pod
 from verl_ingest.cluster.mark import Mark
 from verl_ingest.errors import KitError
 from verl_ingest.settings import Settings
@@ -235,10 +236,27 @@ STUCK = {
 
 
 @pytest.mark.parametrize("case", STUCK)
-def test_what_keeps_an_agent_from_running_is_a_sentence(cluster, tmp_path, case):
+def test_what_keeps_an_agent_from_running_is_a_sentence(case):
+    status, sentence = STUCK[case]
+    event = {"involvedObject": {"name": "agent-x"}, "message": MOUNT}
+    item = {"metadata": {"name": "agent-x"}, "spec": {"nodeName": "gpu-1"}, "status": status}
+    (pod,) = kubernetes_pods.read({"items": [item]}, {"items": [event] if case == "folder" else []})
+    assert re.match(f"The pod agent-x on gpu-1 {sentence}", pod.problem), pod.problem
+    assert pod.is_stuck is (case not in ("folder", "place", "not ready"))
+    assert pod.runs is (case == "not ready")
+
+
+def test_pods_that_run_have_no_problem_and_those_that_stop_are_left_out():
+    ready = {"metadata": {"name": "a"}, "spec": {"nodeName": "gpu-1"}, "status": READY}
+    stopping = {"metadata": {"name": "b", "deletionTimestamp": "2026-11-29T20:37:23Z"}, "spec": {}, "status": READY}
+    assert kubernetes_pods.read({"items": [stopping, ready]}, {"items": []}) == [Pod("a", "gpu-1", True, False, "")]
+
+
+@pytest.mark.parametrize("case", ["image", "folder"])
+def test_a_roll_out_that_does_not_end_says_why(cluster, tmp_path, case):
     status, sentence = STUCK[case]
     event = {"involvedObject": {"name": "verl-ingest-agent-gpu-1"}, "message": MOUNT}
-    cluster.change(pods={"verl-ingest-agent": {"gpu-1": status}}, events=[event] if case == "folder" else [])
+    cluster.change(pods={"verl-ingest-agent": {"gpu-1": status}}, events=[event])
     made, folder = target(tmp_path)
     with pytest.raises(KitError, match=f"^1 of 2 pods of verl-ingest-agent are ready: The pod .* on gpu-1 {sentence}"):
         made.roll_out(folder)
@@ -271,8 +289,8 @@ def test_each_node_tells_its_counters(cluster, tmp_path):
 def test_a_node_that_is_not_given_its_pod_yet_has_its_name():
     fields = [{"key": "metadata.name", "operator": "In", "values": ["gpu-7"]}]
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]}}
-    assert kubernetes.kubernetes_pods.node_of({"affinity": {"nodeAffinity": terms}}) == "gpu-7"
-    assert kubernetes.kubernetes_pods.node_of({}) == ""
+    assert kubernetes_pods.node_of({"affinity": {"nodeAffinity": terms}}) == "gpu-7"
+    assert kubernetes_pods.node_of({}) == ""
 
 
 def test_the_canary_is_one_pod_a_node_and_is_gone_afterwards(cluster, tmp_path):

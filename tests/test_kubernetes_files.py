@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,13 @@ def test_only_the_state_is_writable_for_the_agent(chosen):
     is_root = chosen.deploy.kubernetes.user == 0
     assert pod["securityContext"]["runAsNonRoot"] is not is_root
     assert ("initContainers" in pod) is not is_root  # Kubernetes makes the folder for root
+
+
+def test_kubernetes_waits_longer_for_an_agent_than_the_agent_for_its_requests(chosen):
+    files = kubernetes_files.render(chosen)
+    pod = dict(pods(manifests(files)))["DaemonSet verl-ingest-agent"]
+    grace = int(lint.parse(files["agent/fluent-bit.yaml"], "agent")["service"]["grace"])
+    assert pod["terminationGracePeriodSeconds"] > grace
 
 
 def test_nothing_rendered_has_a_secret_in_it(chosen):
@@ -298,12 +306,20 @@ def test_the_component_puts_an_agent_beside_ray(kustomize, tmp_path, monkeypatch
         is_valid({"apiVersion": "v1", "kind": "Pod", "spec": pod}, VERSIONS[-1:])
         (agent,) = pod["initContainers"]
         assert agent["restartPolicy"] == "Always" and agent["securityContext"]["readOnlyRootFilesystem"]
-        assert {"name": "verl-ingest-ray", "mountPath": "/tmp/ray"} in pod["containers"][0]["volumeMounts"]
+        assert {"name": "ray-logs", "mountPath": "/tmp/ray"} in pod["containers"][0]["volumeMounts"]
         assert {mount["name"] for mount in agent["volumeMounts"]} <= {volume["name"] for volume in pod["volumes"]}
     assert found["ConfigMap verl-ingest-agent"]["metadata"]["namespace"] == "ml"
 
 
 # ---- the agent itself
+
+
+def probed(files: Mapping[str, str]) -> list[str]:
+    """Return the paths on the metrics port that Kubernetes and Prometheus ask."""
+    template = manifests(files)["DaemonSet verl-ingest-agent"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    probes = [container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("liveness", "readiness")]
+    return [*probes, template["metadata"]["annotations"]["prometheus.io/path"]]
 
 
 @pytest.mark.parametrize("folder", ["agent", "kuberay/agent"])
@@ -336,6 +352,9 @@ def test_fluent_bit_takes_the_rendered_configuration(fluent_bit, tmp_path, monke
         documents = tmp_path / "documents"
         wait_for(lambda: documents.exists() and documents.read_text(), timeout=fluentbit.START_S, what="document")
         assert '"run_id":"grpo-7b"' in documents.read_text()
+        for path in probed(files):  # on all addresses, as the node asks from outside the pod
+            with urllib.request.urlopen(f"http://127.0.0.2:{port}{path}", timeout=5) as answer:
+                assert answer.status == 200, path
     finally:
         agent.terminate()
         agent.wait(fluentbit.STOP_S)

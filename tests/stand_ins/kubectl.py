@@ -3,6 +3,7 @@
 A DaemonSet or Deployment that is applied has its pods at once, one a node, in the state that the file has for its name.
 """
 
+import fcntl
 import json
 import os
 import stat
@@ -10,8 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
-
-import yaml
 
 KINDS = {
     "Namespace": "namespace",
@@ -73,16 +72,16 @@ class Cluster:
 
 
 def main(file: str) -> NoReturn:
-    state = json.loads(Path(file).read_text())
     words, flags = _parsed(sys.argv[1:])
-    state["calls"].append([*words, *flags.get("-f", []), *flags.get("-k", [])])
-    try:
-        _refuse(state, flags)
-        out, code = _answer(state, words, flags)
-    except SystemExit:
-        raise
-    finally:
-        Path(file).write_text(json.dumps(state))
+    with Path(f"{file}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several are asked at the same time
+        state = json.loads(Path(file).read_text())
+        state["calls"].append([*words, *flags.get("-f", []), *flags.get("-k", [])])
+        try:
+            _refuse(state, flags)
+            out, code = _answer(state, words, flags)
+        finally:
+            Path(file).write_text(json.dumps(state))
     print(out, end="")
     sys.exit(code)
 
@@ -175,6 +174,8 @@ def _allowed(state: dict[str, Any], verb: str, resource: str, name: str) -> None
 
 def _given(flags: dict[str, list[str]]) -> dict[str, str]:
     """Return the objects of -f or -k: name -> text, in the order of the files."""
+    import yaml  # most commands need none, and a program is started for each
+
     if "-f" in flags:
         (file,) = flags["-f"]
         texts = [sys.stdin.read() if file == "-" else Path(file).read_text()]
