@@ -151,7 +151,11 @@ def real(folder: Path) -> Iterator[Real]:
         for number in range(1, NODES + 1):
             running.enter_context(_daemon(["slurmd", "-D", "-N", f"node{number}"], folder, found.environment))
         wait_for(lambda: _idle(found) == NODES, timeout=START_S, what=f"idle nodes (logs in {folder})")
-        yield found
+        try:
+            yield found
+        finally:  # a test that failed may have left a job
+            found.ask("scancel", "--me")
+            wait_for(lambda: not found.ask("squeue", "--noheader"), timeout=END_S, what="end of all jobs")
 
 
 def _idle(cluster: Real) -> int:
@@ -195,6 +199,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 MpiDefault=none
 ReturnToService=2
+KillWait=5
 FirstJobId={100_000 + os.getpid()}
 SlurmdParameters=config_overrides
 StateSaveLocation={folder}/state
