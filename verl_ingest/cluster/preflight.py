@@ -1,14 +1,12 @@
 """What must be right before anything is changed: settings, servers, cluster, Fluent Bit."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-from verl_ingest.checks import assets, links, privileges, server
+from verl_ingest.checks import assets, links, server
 from verl_ingest.checks.check import Check, answered
 from verl_ingest.cluster.target import Target
 from verl_ingest.edge import fluentbit, lint
-from verl_ingest.index import client
 from verl_ingest.settings import Settings
 
 
@@ -30,11 +28,8 @@ def _configuration(settings: Settings) -> Iterator[Check]:
 
 
 def _elasticsearch(settings: Settings) -> Iterator[Check]:
-    for check in server.check(settings):
+    for check in server.check(settings, before_apply=True):
         yield check
         if check.name == server.NAME and check.verdict == "wrong":
             return  # what does not answer can't be asked for more
-    with client.connect(settings) as connected:
-        may_apply = partial(privileges.check, before_apply=True)
-        yield from server.asked(privileges.NAME, may_apply, connected, settings)
     yield from assets.check(settings, before_apply=True)
