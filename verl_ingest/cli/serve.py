@@ -22,7 +22,7 @@ def serve_pages(
 ) -> None:
     """Show runs and steps as pages, until interrupted.
 
-    Only reads: give it a user of the reader role. Who may read the pages is set under service in settings.yml.
+    Only reads: give it a user of the role verl_reader. Who may read the pages is set under service in settings.yml.
     """
     import uvicorn  # these take half a second, which no other command should wait for
 
