@@ -42,7 +42,7 @@ def deploy_agents(
     _heading("Checks")
     folder = targets.build(target)
     found = list(preflight.checks(settings, target, folder))
-    terminal.show(show_checks.lines(found))
+    terminal.show(show_checks.table(found, names=show_checks.width(found)))
     if wrong := [check for check in found if check.verdict == "wrong"]:
         raise KitError(f"Nothing was changed, since {counted(len(wrong), 'thing')} must be mended first, named above.")
     _heading("Plan")

@@ -1,24 +1,32 @@
-"""Verdicts, one line each, what to do below those that are not fine."""
+"""Checks as a table: what is wrong first, each with its remedy below."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
-from rich.console import Group
-from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from verl_ingest.checks.check import Check
+from verl_ingest.checks.check import SEVERITY, Check
 
-STYLES = {"fine": "green", "watch": "yellow", "wrong": "red", "unknown": "dim"}
-_WIDTH = max(map(len, STYLES)) + 2
-
-
-def lines(checks: Iterable[Check]) -> Group:
-    """Return the verdict, the name and what was found of each check, and the remedy of those that have one."""
-    return Group(*(part for check in checks for part in _parts(check)))
+STYLES = {"wrong": "bold red", "watch": "yellow", "unknown": "magenta", "fine": "green"}
 
 
-def _parts(check: Check) -> Iterator[Text | Padding]:
-    verdict = f"{check.verdict:<{_WIDTH}}"
-    yield Text.assemble((verdict, STYLES[check.verdict]), (f"{check.name}: ", "bold"), check.found)
-    if check.remedy:
-        yield Padding(Text(check.remedy, style="dim"), (0, 0, 0, _WIDTH))
+def table(checks: Sequence[Check], *, names: int) -> Table:
+    """Return a line a check, and one more for its remedy; the names of the checks have so many columns."""
+    lines = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    lines.add_column(width=max(map(len, STYLES)))
+    lines.add_column(width=names)
+    lines.add_column(overflow="fold")
+    for check in sorted(checks, key=lambda check: -SEVERITY.index(check.verdict)):
+        lines.add_row(Text(check.verdict, style=STYLES[check.verdict]), check.name, _found(check))
+    return lines
+
+
+def width(checks: Sequence[Check]) -> int:
+    """Return how many columns the longest name takes."""
+    return max(len(check.name) for check in checks)
+
+
+def _found(check: Check) -> Text:
+    is_fine = check.verdict == "fine"
+    text = Text(check.found, style="dim" if is_fine else "")
+    return text.append(f"\n→ {check.remedy}", style="cyan") if check.remedy else text
