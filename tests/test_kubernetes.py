@@ -365,6 +365,7 @@ def test_undeploy_takes_what_deploy_brought_and_leaves_the_namespace(cluster, tm
     assert "daemonset.apps/verl-ingest-agent: removed" in lines and "secret/verl-ingest-agent: removed" in lines
     assert "kubectl delete namespace verl-ingest" in lines[-1]
     assert [*cluster.read()["objects"]] == ["namespace/verl-ingest"]
+    assert made.remove(folder, state=False) == []
     assert not any("removal" in str(call) for call in cluster.read()["calls"])
 
 

@@ -129,7 +129,9 @@ class Kubernetes:
         """Remove all that `roll_out` has made but the namespace; with `state` also empty the folders on the nodes."""
         if not self._has("namespace", self._namespace):
             return []
-        names = [*self._ours(), *([f"secret/{AGENT}"] if self.settings.deploy.secret_file else [])]
+        names = self._ours()
+        if self.settings.deploy.secret_file and self._has("secret", AGENT):
+            names.append(f"secret/{AGENT}")
         self._delete(*names)
         lines = [f"{name}: removed" for name in names]
         if state:
@@ -137,8 +139,10 @@ class Kubernetes:
             self._await("daemonset", REMOVAL)
             self._delete(f"daemonset/{REMOVAL}")
             lines.append(f"{self.settings.agent.state} on each node: emptied")
-        stays = f"the namespace {self._namespace} stays, with Secrets that you made"
-        return [*lines, f"{stays}; remove it with `kubectl delete namespace {self._namespace}`"]
+        if lines:
+            remedy = f"remove it with `kubectl delete namespace {self._namespace}`"
+            lines.append(f"the namespace {self._namespace} stays, with Secrets that you made; {remedy}")
+        return lines
 
     # ---- what check looks at
 
