@@ -37,6 +37,8 @@ def template(properties=None, **settings):
             template(**{"index.sort.field": ["run_id", "step", "rank"]}),
             ["setting index.sort.field: with rank, without time"],
         ),
+        ({"template": {"settings": {"index.n": "2"}}}, {"template": {}}, ["setting index.n: 2 -> none"]),
+        ({}, template({"rank": {"type": "long"}}), ["1 field new: rank"]),
         (template(list=["a", "b"]), template(list=["b", "a"]), ["setting list: in another order"]),
         ({"priority": 150, "title": "x"}, {"priority": 200}, ["priority: 150 -> 200", "title: x -> none"]),
         ({"panels": [{"text": "x" * 500}]}, {"panels": [{"text": "y" * 500}]}, ["panels: changed"]),

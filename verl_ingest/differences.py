@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 _FIELDS = ("template", "mappings", "properties")
 _SETTINGS = ("template", "settings")
+# What may be left out where it is empty.
+_EMPTY = {_FIELDS[:1], _FIELDS[:2], _FIELDS, _SETTINGS}
 _NAMED = 8  # more names than these are counted
 _LONGEST = 120  # characters; of what is longer it is only said that it is changed
 
@@ -55,7 +57,8 @@ def named(names: Sequence[str]) -> str:
 
 def _walk(old: Mapping[str, Any], new: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[_Change]:
     for key in sorted({**old, **new}):
-        before, after = old.get(key), new.get(key)
+        otherwise = {} if (*path, key) in _EMPTY else None
+        before, after = old.get(key, otherwise), new.get(key, otherwise)
         if before == after or (not path and key == "_meta"):
             continue
         if isinstance(before, Mapping) and isinstance(after, Mapping):
