@@ -188,7 +188,7 @@ wait "$training" || wait "$training"
         mine.change("node.sh", "limit_s=60", "limit_s=3")
         job = stand_in.submit(mine.script("slurm-away", after="exit 3"), name="slurm-away")
         assert job.ends() == 3
-        told = complaints(said(job))
+        told = sorted(complaints(said(job)))
         assert [re.sub(r"\d+ chunks", "N chunks", line) for line in told] == [
             f"verl-ingest: node{number}: 0 bytes of logs are not read, N chunks not delivered ({state} has them and "
             "agent.log); to send what is missing: verl-ingest audit RUN_FOLDER --repair."
@@ -315,6 +315,16 @@ class TestTarget:
         with patched(stand_in.environment), pytest.raises(KitError, match=r"an agent says: .* not delivered") as error:
             mine.target.write(mine.build, {CANARY: tried})
         shutil.rmtree(re.findall(r"\((/\S+)/slurm has them", str(error.value))[0])
+
+    def test_a_canary_that_cannot_be_written(self, stand_in: slurm.StandIn, site: Callable[..., Site]) -> None:
+        mine = site()
+        mine.runs.touch()
+        tried = mark(mine.settings, node=CANARY, nanoseconds=1_790_000_000_000_000_000)
+        with (
+            patched(stand_in.environment),
+            pytest.raises(KitError, match=r"slurm: /.* can't be written; may you write"),
+        ):
+            mine.target.write(mine.build, {CANARY: tried})
 
     def test_no_slurm_here(self, site: Callable[..., Site], tmp_path: Path) -> None:
         with patched({"PATH": str(tmp_path)}), pytest.raises(KitError, match="needs sinfo, which is not on the PATH"):

@@ -112,15 +112,15 @@ class Slurm:
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         """Let a job of its own write each mark, with an agent that delivers it before the job ends."""
         for name, mark in marks.items():
-            said = commands.run(
+            printed = commands.run(
                 [*_ANYWHERE, f"--export=ALL,VERL_INGEST_RUN={RUN}", "bash", self._node_sh, "try", name],
                 what="The job that tries an agent",
                 remedy="see what Slurm says, and deploy again when a node is free",
                 given=f"{mark.path}\n{mark.line}\n",
                 timeout_s=_ASK_S + _JOB_S,
             )
-            if said:
-                raise KitError(f"The job that tries an agent says: {commands.last_words(said)}.")
+            if told := [line for line in printed.splitlines() if line.startswith("verl-ingest: ")]:
+                raise KitError(f"The job that tries an agent says: {commands.last_words(told[0])}.")
 
     def erase(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         """Remove nothing: the job that has written a mark removes it."""
@@ -136,12 +136,12 @@ class Slurm:
     def _removed(self, paths: Sequence[Path]) -> Iterator[Path]:
         """Remove files, links and folders, and yield those that were there."""
         for path in paths:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            elif os.path.lexists(path):
-                path.unlink()
-            else:
+            if not os.path.lexists(path):
                 continue
+            try:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            except OSError as error:
+                raise KitError(f"{path}: this can't be removed ({error.strerror}); do it as its owner.") from None
             yield path
 
     @property
@@ -230,8 +230,8 @@ class Slurm:
 
 def _node(job: str, lines: Sequence[str]) -> Node:
     """Return what a task of `node.sh status` has said: `node NAME answers` and its metrics, or `node NAME silent`."""
-    _, name, _ = lines[0].split()
-    text = "\n".join(lines[1:])
+    name = next(line.split()[1] for line in lines if line.startswith("node "))
+    text = "\n".join(lines)
     if "fluentbit_build_info" in text:
         return Node(name, metrics.parse(text))
     return Node(
