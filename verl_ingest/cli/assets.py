@@ -84,7 +84,7 @@ def _roles(server: Elasticsearch, plan: Plan) -> None:
     """Bring the roles; many servers take none over their API, or not from this login, and need no more than a word."""
     try:
         rows = templates.compare(server, roles.wanted(), overwrite=plan.overwrite)
-        if _may_write("Elasticsearch", rows, "give yours another name", plan):
+        if _may_write("the roles of Elasticsearch", rows, "give yours another name", plan):
             templates.write(server, rows)
     except roles.NotKept as error:
         typer.echo(str(error))
