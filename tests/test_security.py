@@ -106,7 +106,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loaded(secured: Secured, logs: Path) -> str:
-    """The name of the run, applied for and loaded by an admin; summarised and audited, too."""
+    """The name of the run, which an admin loaded, after `apply`."""
     for words in (["apply"], ["load", str(logs), "--timezone", "Etc/UTC"]):
         done = run(*words, folder=logs, **secured.environment("verl_admin"))
         assert (done.returncode, done.stderr) == (0, "")
