@@ -1,0 +1,301 @@
+"""From a settings file to records that arrive, for real: Ansible, Fluent Bit and Elasticsearch on this machine."""
+
+import grp
+import os
+import platform
+import pwd
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import trustme
+import yaml
+from elasticsearch import Elasticsearch
+
+from tests import certificates
+from tests.command import Outcome
+from tests.conftest import ES_URL, ES_VERSION
+from tests.test_upgrade import body, older
+from verl_ingest import settings
+from verl_ingest.cluster import targets
+from verl_ingest.cluster.mark import RUN
+from verl_ingest.edge.trial import free_port
+from verl_ingest.index import client, roles
+from verl_ingest.local import elasticsearch as local
+from verl_ingest.settings import Settings
+
+pytestmark = pytest.mark.server
+
+# As nobody but the user of these tests, whom no host needs to let become root.
+LOCAL = (
+    "localhost ansible_connection=local ansible_become=false ansible_python_interpreter='{{ ansible_playbook_python }}'"
+)
+PASSWORD = "right-password"
+
+
+@dataclass
+class Cluster:
+    """One host, this machine: its folders, the settings file, and the command line on these settings."""
+
+    folder: Path
+    command: Callable[..., Outcome]
+    values: dict[str, Any]
+    ports: tuple[int, int] = field(default_factory=lambda: (free_port(), free_port()))
+
+    @property
+    def agent(self) -> int:
+        return int((self.folder / "state" / "agent.pid").read_text())
+
+    def write(self, **more: Any) -> None:
+        (self.folder / "settings.yml").write_text(yaml.safe_dump(self.values | more))
+
+    def run(self, *words: str) -> Outcome:
+        return self.command("--settings", str(self.folder / "settings.yml"), *words)
+
+    def stop(self) -> None:
+        script = self.folder / "etc" / "agent.sh"
+        if script.exists():
+            subprocess.run(["sh", script, "stop"], check=True, timeout=90)
+
+
+@pytest.fixture
+def cluster(
+    fluent_bit: str, command: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """Settings for this machine, not yet written; the agent is stopped at the end."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)  # it would win over the file
+    (tmp_path / "hosts.ini").write_text(f"{LOCAL}\n")
+    ports = free_port(), free_port()
+    agent = {"state": str(tmp_path / "state"), "forward_port": ports[0], "metrics_port": ports[1], "buffer_limit": "1M"}
+    hosts = {
+        "inventory": "hosts.ini",
+        "fluent_bit": fluent_bit,
+        "folder": str(tmp_path / "etc"),
+        "user": pwd.getpwuid(os.getuid()).pw_name,
+        "group": grp.getgrgid(os.getgid()).gr_name,
+    }
+    paths = {"rank": [f"{tmp_path}/runs/{{run}}/logs/*rank*.jsonl*"], "file_logger": [], "console": [], "rollout": []}
+    found = Cluster(
+        tmp_path, command, {"paths": paths, "agent": agent, "deploy": {"target": "hosts", "hosts": hosts}}, ports
+    )
+    yield found
+    found.stop()
+
+
+def section(text: str, heading: str) -> list[str]:
+    """Return the lines below a heading of `deploy`."""
+    return text.partition(f"\n{heading}\n")[2].partition("\n\n")[0].splitlines()
+
+
+def test_from_settings_to_a_record_and_back(
+    cluster: Cluster, elasticsearch: Elasticsearch, elasticsearch_url: str
+) -> None:
+    cluster.write(elasticsearch_url=elasticsearch_url)
+    (cluster.folder / "runs").mkdir()
+    first = cluster.run("deploy")
+    assert (first.code, first.err) == (0, "")
+    assert f"state folder {cluster.folder}/state: localhost" in section(first.out, "Plan")
+    assert section(first.out, "Agents") == [
+        f"localhost: state folder {cluster.folder}/state, folder {cluster.folder}/etc, configuration, agent.sh, "
+        "start of the agent"
+    ]
+    [record] = section(first.out, "A record from each node")
+    assert record.startswith(f"{platform.node()}: found within ")
+    elasticsearch.indices.refresh(index="verl-*")
+    assert elasticsearch.count(index="verl-*", query={"term": {"run_id": RUN}})["count"] == 0
+    assert list((cluster.folder / "runs").iterdir()) == []
+    pid = cluster.agent
+
+    second = cluster.run("deploy")
+    assert second.code == 0
+    assert "agents: nothing to change" in section(second.out, "Plan")
+    assert section(second.out, "Agents") == ["nothing to change"]
+    assert section(second.out, "A record from each node")[0].startswith(platform.node())
+    assert cluster.agent == pid
+
+    status = orjson.loads(cluster.run("status", "--json").out)
+    assert [row["agent"]["dropped"] for row in status if row["node"] == platform.node()] == [0]
+
+    cluster.write(elasticsearch_url=elasticsearch_url, samples={"text_per_step": 7})
+    planned = cluster.run("deploy", "--dry-run")
+    assert section(planned.out, "Plan")[-3:] == [
+        "configuration: localhost",
+        "start of the agent: localhost",
+        "Dry run: nothing was written.",
+    ]
+    assert "7" not in (cluster.folder / "etc" / "settings.lua").read_text()
+    assert cluster.agent == pid
+
+    removed = cluster.run("undeploy")
+    assert removed.out == f"localhost: agent stopped, folder {cluster.folder}/etc removed\n"
+    assert not (cluster.folder / "etc").exists()
+    assert (cluster.folder / "state" / "rank.db").exists()
+    assert cluster.run("undeploy").out == "no agent was there\n"
+    [row] = [row for row in orjson.loads(cluster.run("status", "--json").out) if row["node"] == platform.node()]
+    assert f"No agent answers on port {cluster.ports[1]} of localhost; `verl-ingest deploy` starts it" in str(row)
+
+    target = targets.of(settings.load(cluster.folder / "settings.yml"))
+    # `undeploy --data` would also delete what other tests have on this server.
+    assert list(target.remove(targets.build(target), state=True)) == [
+        f"localhost: state folder {cluster.folder}/state removed"
+    ]
+    assert not (cluster.folder / "state").exists()
+
+
+class TestWithSecurity:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+        """Settings with the login of an admin on a server that speaks HTTPS and has the kit's roles."""
+        if ES_URL:
+            pytest.skip("needs a server of its own with security on, and ELASTICSEARCH_URL names another")
+        authority, path = trustme.CA(), tmp_path_factory.mktemp("tls") / "authority.pem"
+        authority.cert_pem.write_to_path(path)
+        users = [local.User(role, PASSWORD, (role,)) for role in roles.BODIES]
+        with local.running(ES_VERSION, users=users, roles=roles.BODIES, tls=certificates.local(authority)) as running:
+            yield Settings(
+                elasticsearch_url=running.url.replace("127.0.0.1", "localhost"),
+                elasticsearch_username="verl_admin",
+                elasticsearch_password=PASSWORD,
+                elasticsearch_ca_certs=path,
+            )
+
+    @pytest.fixture
+    def secured(self, cluster: Cluster, server: Settings, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+        """The cluster, on that server; the agents' secret is a file of this folder."""
+        monkeypatch.setenv("ELASTICSEARCH_PASSWORD", PASSWORD)
+        (cluster.folder / "agent-password").write_text(f"{PASSWORD}\n")
+        cluster.values |= {
+            "elasticsearch_url": server.elasticsearch_url,
+            "elasticsearch_username": "verl_admin",
+            "elasticsearch_ca_certs": str(server.elasticsearch_ca_certs),
+        }
+        cluster.values["agent"]["username"] = "verl_writer"
+        cluster.values["deploy"]["secret_file"] = "agent-password"
+        return cluster
+
+    def test_the_secret_and_the_certificate_go_along(self, secured: Cluster) -> None:
+        secured.write()
+        done = secured.run("deploy")
+        assert (done.code, done.err) == (0, "")
+        assert section(done.out, "A record from each node")[0].startswith(platform.node())
+        secret = secured.folder / "etc" / "secret"
+        assert (secret.stat().st_mode & 0o777, secret.read_text()) == (0o400, f"{PASSWORD}\n")
+        assert PASSWORD not in "".join(path.read_text() for path in Path("build").rglob("*") if path.is_file())
+
+        pid = secured.agent
+        Path("agent-password").write_text("another")
+        planned = secured.run("deploy", "--dry-run")
+        assert f"secret {secret}: localhost" in section(planned.out, "Plan")
+        assert "start of the agent: localhost" in section(planned.out, "Plan")
+        assert (secured.agent, secret.read_text()) == (pid, f"{PASSWORD}\n")
+
+        secured.run("undeploy")
+        assert not secret.exists()
+
+    def test_a_missing_privilege_is_named_and_nothing_is_done(self, secured: Cluster) -> None:
+        secured.write(elasticsearch_username="verl_reader")
+        done = secured.run("deploy")
+        assert done.code == 1
+        assert "manage_index_templates" in done.out
+        assert done.err.startswith("error: Nothing was changed, since ")
+        assert not (secured.folder / "etc").exists()
+
+    def test_a_stale_template_is_in_the_plan_and_a_strangers_is_kept(self, secured: Cluster, server: Settings) -> None:
+        secured.write()
+        with client.connect(server) as connected:
+            older(connected)
+            planned = secured.run("deploy", "--dry-run")
+            assert planned.code == 0
+            plan = section(planned.out, "Plan")
+            assert "index template verl: updated" in plan
+            assert "index template verl-kit-state: created" in plan
+            [kept] = connected.indices.get_index_template(name="verl")["index_templates"]
+            assert kept["index_template"] == body("index-template-verl")
+
+            stranger = {"index_patterns": ["verl-2*"], "priority": 500}
+            connected.indices.put_index_template(name="verl", body=stranger)
+            done = secured.run("deploy")
+            assert done.code == 1
+            assert "index template verl" in done.out + done.err
+            [kept] = connected.indices.get_index_template(name="verl")["index_templates"]
+            assert kept["index_template"]["index_patterns"] == ["verl-2*"]
+        assert not (secured.folder / "etc").exists()
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A change to the settings that makes a deployment impossible, and what is said of it."""
+
+    change: Callable[[Cluster], None]
+    said: str
+
+
+def unknown_key(cluster: Cluster) -> None:
+    cluster.values["deploy"]["hosts"]["inventry"] = "hosts.ini"
+
+
+def away(cluster: Cluster) -> None:
+    cluster.values["elasticsearch_url"] = "http://127.0.0.1:9"
+
+
+def without_inventory(cluster: Cluster) -> None:
+    del cluster.values["deploy"]["hosts"]["inventory"]
+
+
+def other_inventory(cluster: Cluster) -> None:
+    cluster.values["deploy"]["hosts"]["inventory"] = "nowhere.ini"
+
+
+def empty_inventory(cluster: Cluster) -> None:
+    Path("hosts.ini").write_text("")
+
+
+def strange_host(cluster: Cluster) -> None:
+    Path("hosts.ini").write_text(f"{LOCAL}\nnode.invalid ansible_python_interpreter=/usr/bin/python3\n")
+
+
+def twice(cluster: Cluster) -> None:
+    Path("hosts.ini").write_text(f"{LOCAL}\n{LOCAL.replace('localhost', 'node-2')}\n")
+
+
+def no_fluent_bit(cluster: Cluster) -> None:
+    cluster.values["deploy"]["hosts"]["fluent_bit"] = "/nowhere/fluent-bit"
+
+
+WRONG = [
+    Wrong(unknown_key, "settings.yml: unknown key deploy.hosts.inventry; did you mean inventory?"),
+    Wrong(away, "http://127.0.0.1:9"),
+    Wrong(without_inventory, "deploy.hosts.inventory is not set"),
+    Wrong(other_inventory, "nowhere.ini: no such file."),
+    Wrong(empty_inventory, "hosts.ini: Ansible can't begin (no host is in it)."),
+    Wrong(strange_host, "node.invalid can't be reached (Could not resolve hostname node.invalid"),
+    Wrong(twice, f"localhost and node-2 all call themselves {platform.node()}"),
+    Wrong(no_fluent_bit, "There is no Fluent Bit at /nowhere/fluent-bit."),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.change.__name__)
+def test_what_is_wrong_is_said_before_anything_is_done(wrong: Wrong, cluster: Cluster, elasticsearch_url: str) -> None:
+    cluster.values["elasticsearch_url"] = elasticsearch_url
+    wrong.change(cluster)
+    cluster.write()
+    done = cluster.run("deploy")
+    assert done.code == 1
+    assert wrong.said in " ".join(f"{done.out} {done.err}".split())  # lines are wrapped
+    assert not (cluster.folder / "etc").exists()
+
+
+def test_an_agent_that_does_not_start_is_named_with_its_last_words(cluster: Cluster, elasticsearch_url: str) -> None:
+    with socket.create_server(("127.0.0.1", cluster.ports[0])):
+        cluster.write(elasticsearch_url=elasticsearch_url)
+        done = cluster.run("deploy")
+    assert done.code == 1
+    assert done.err.startswith("error: localhost: The agent does not start (")
+    assert str(cluster.ports[0]) in done.err
