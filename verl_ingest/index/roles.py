@@ -79,7 +79,7 @@ def read(client: Elasticsearch) -> dict[str, dict[str, Any]]:
             return {}
         raise NotKept(f"Roles: none seen, and the login lacks manage_security to write any; {_ONCE}.") from error
     except AuthorizationException as error:
-        raise NotKept(f"Roles: not compared, since the login lacks the privilege read_security; {_ONCE}.") from error
+        raise NotKept("Roles: not compared, since the login lacks read_security; use one of verl_admin.") from error
     except ApiError as error:
         if error.status_code not in (400, 405):
             raise
