@@ -364,7 +364,7 @@ def test_undeploy_takes_what_deploy_brought_and_leaves_the_namespace(cluster, tm
     lines = made.remove(folder, state=False)
     assert "daemonset.apps/verl-ingest-agent: removed" in lines and "secret/verl-ingest-agent: removed" in lines
     assert "kubectl delete namespace verl-ingest" in lines[-1]
-    assert [*cluster.read()["objects"]] == ["namespace/verl-ingest"]
+    assert [*cluster.read()["objects"]] == ["namespace/verl-ingest", "serviceaccount/verl-ingest"]
     assert made.remove(folder, state=False) == []
     assert not any("removal" in str(call) for call in cluster.read()["calls"])
 
@@ -372,8 +372,9 @@ def test_undeploy_takes_what_deploy_brought_and_leaves_the_namespace(cluster, tm
 def test_the_state_on_the_nodes_goes_only_when_asked(cluster, tmp_path):
     made, folder = target(tmp_path)
     made.roll_out(folder)
+    made.remove(folder, state=False)
     assert "/var/lib/verl-ingest on each node: emptied" in made.remove(folder, state=True)
-    assert [*cluster.read()["objects"]] == ["namespace/verl-ingest"]
+    assert [*cluster.read()["objects"]] == ["namespace/verl-ingest", "serviceaccount/verl-ingest"]
     assert any("removal.yaml" in str(call) for call in cluster.read()["calls"])
 
 

@@ -131,8 +131,8 @@ def _answer(state: dict[str, Any], words: list[str], flags: dict[str, list[str]]
         case ["get", kind, name]:  # one that may be there
             _allowed(state, "get", f"{kind}s", name)
             return (f"{kind}/{name}\n" if f"{kind}/{name}" in objects else ""), 0
-        case ["get", _]:  # all of the kit's
-            return "".join(f"{name}\n" for name in objects if name.split("/")[0] not in ("namespace", "secret")), 0
+        case ["get", kinds]:  # all of the kit's
+            return "".join(f"{name}\n" for name in objects if _plural(name) in kinds.split(",")), 0
         case ["create"]:
             reviews = [each["spec"]["resourceAttributes"] for each in json.load(sys.stdin)["items"]]
             return "".join(f"{str(each['resource'] not in state['denied']).lower()}\n" for each in reviews), 0
@@ -188,6 +188,12 @@ def _given(flags: dict[str, list[str]]) -> dict[str, str]:
             texts.append(json.dumps({"kind": "ConfigMap", "metadata": {"name": each["name"]}, "data": data}))
     found = [each for text in texts for each in yaml.safe_load_all(text)]
     return {f"{KINDS[each['kind']]}/{each['metadata']['name']}": json.dumps(each) for each in found}
+
+
+def _plural(name: str) -> str:
+    """Return a resource as one asks for it: daemonset.apps/x -> daemonsets.apps."""
+    kind, dot, group = name.split("/")[0].partition(".")
+    return (f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s") + dot + group
 
 
 def _full(name: str) -> str:

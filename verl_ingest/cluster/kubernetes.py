@@ -140,8 +140,8 @@ class Kubernetes:
             self._delete(f"daemonset/{REMOVAL}")
             lines.append(f"{self.settings.agent.state} on each node: emptied")
         if lines:
-            remedy = f"remove it with `kubectl delete namespace {self._namespace}`"
-            lines.append(f"the namespace {self._namespace} stays, with Secrets that you made; {remedy}")
+            stays = f"the namespace {self._namespace} stays, with its service account and Secrets that you made"
+            lines.append(f"{stays}; remove it with `kubectl delete namespace {self._namespace}`")
         return lines
 
     # ---- what check looks at

@@ -27,10 +27,11 @@ DROPS_REFUSED = (5, 1, 3)  # Fluent Bit, from which on agent.fluent_bit_513 hold
 
 # What is rolled out, and what the one who does it must be allowed: resource -> verbs.
 _ALL = ("get", "list", "watch", "create", "patch", "delete")
-KINDS = ("daemonsets.apps", "deployments.apps", "cronjobs.batch", "services", "configmaps", "serviceaccounts")
+KINDS = ("daemonsets.apps", "deployments.apps", "cronjobs.batch", "services", "configmaps")
 KINDS += ("networkpolicies.networking.k8s.io",)
 RIGHTS = dict.fromkeys(KINDS, _ALL) | {
     "secrets": ("get", "create", "patch", "delete"),
+    "serviceaccounts": ("get", "create", "patch"),
     "namespaces": ("get", "patch"),
     "pods": ("list",),
     "events": ("list",),
