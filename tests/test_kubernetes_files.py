@@ -202,16 +202,20 @@ def _ingress(found: Mapping[str, dict[str, Any]], name: str) -> list[dict[str, A
 
 def test_the_kits_own_pods_read_the_same_settings_and_have_the_login_from_a_secret(tmp_path, monkeypatch):
     fleet = of(FLEET, tmp_path, monkeypatch)
-    (tmp_path / "pod.yml").write_text(kubernetes_files.for_pods(fleet))
-    with pytest.raises(SettingsError, match=r"service\.username and service\.password go together"):
-        settings.load(tmp_path / "pod.yml")  # without its Secret nothing starts, instead of pages open to all
-    for name in ("USERNAME", "PASSWORD"):
-        monkeypatch.setenv(f"ELASTICSEARCH_{name}", "reader")
-    monkeypatch.setenv("VERL_INGEST_SERVICE__PASSWORD", SECRETS[1])
-    read = settings.load(tmp_path / "pod.yml")
-    for name in ("elasticsearch_url", "paths", "run", "retention", "service_url", "service", "timezone"):
-        assert getattr(read, name) == getattr(fleet, name), name
     found = manifests(kubernetes_files.render(fleet))
+    (tmp_path / "pod.yml").write_text(kubernetes_files.for_pods(fleet))
+    for name in ("USERNAME", "PASSWORD"):
+        monkeypatch.setenv(f"ELASTICSEARCH_{name}", "reader")  # of the Secret
+    read = settings.load(tmp_path / "pod.yml")
+    for name in ("elasticsearch_url", "paths", "run", "retention", "service_url", "timezone"):
+        assert getattr(read, name) == getattr(fleet, name), name
+    ((service,), _) = (pod["containers"] for _, pod in pods(found) if "envFrom" in pod["containers"][0])
+    for each in service["env"]:
+        monkeypatch.setenv(each["name"], each["value"])
+    with pytest.raises(SettingsError, match=r"service\.username and service\.password go together"):
+        settings.load(tmp_path / "pod.yml")  # without its Secret it does not start, instead of pages open to all
+    monkeypatch.setenv("VERL_INGEST_SERVICE__PASSWORD", SECRETS[1])
+    assert settings.load(tmp_path / "pod.yml").service == fleet.service
     for name, pod in pods(found):
         for source in (each for container in pod["containers"] for each in container.get("envFrom", [])):
             assert source["secretRef"]["optional"] is False, name

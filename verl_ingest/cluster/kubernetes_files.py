@@ -83,17 +83,14 @@ def for_agents(settings: Settings) -> Settings:
 
 
 def for_pods(settings: Settings) -> str:
-    """Return settings.yml for the kit's own pods: what is not default, without any login; they have it from a Secret.
-
-    service.username stays: without its password nothing starts, instead of pages that are open to all.
-    """
+    """Return settings.yml for the kit's own pods: what is not default, without any login, which a Secret has."""
     values = settings.model_copy(update=_ca_in_pod(settings)).model_dump(
         mode="json",
         exclude_defaults=True,
         exclude={
             **dict.fromkeys(("elasticsearch_username", "elasticsearch_password", "elasticsearch_api_key"), True),
             **dict.fromkeys(("agent", "deploy", "grafana"), True),
-            "service": {"password"},
+            "service": {"username", "password"},
         },
     )
     return "# Rendered from settings.yml; edit that.\n" + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
@@ -155,6 +152,7 @@ def _context(agent: Settings) -> dict[str, Any]:
         "elasticsearch_port": fluentbit.context(agent)["server"]["port"],
         "service_port": SERVICE_PORT,
         "serves": agent.service_url is not None,
+        "service_username": agent.service.username,
         "needs_no_secret": not logs_in(agent),
         "rights": RIGHTS,
     }
