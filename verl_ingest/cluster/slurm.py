@@ -25,8 +25,8 @@ STEP = "verl-ingest"  # as agents.sh names the agents' job step
 _SCRIPTS = ("slurm/job.sh", "slurm/agents.sh", "slurm/node.sh", "slurm/example.sbatch", "agent.sh")
 _ASK_S = 60
 _JOB_S = 180  # of the job that tries an agent: start, 60 s for sending, end
-_ONE = ("--nodes=1", "--ntasks=1", "--cpus-per-task=1")
-_ANYWHERE = ("srun", *_ONE, "--time=5", f"--immediate={_ASK_S}", "--job-name=verl-ingest-try")
+_EXPORT = "--export=PATH,HOME"  # not the login of whoever deploys, which is in the environment too
+_ANYWHERE = ("srun", "--nodes=1", "--ntasks=1", "--time=5", f"--immediate={_ASK_S}", "--job-name=verl-ingest-try")
 _WITHIN = ("--overlap", "--ntasks-per-node=1", "--cpus-per-task=1", "--gres=none", "--mem=0", "--mpi=none", "--label")
 
 
@@ -41,15 +41,14 @@ class Slurm:
 
     def files(self) -> Mapping[str, str]:
         """Return the agent's folder and the scripts; what differs by job are variables that they set."""
+        secret = str(self._secret) if self.settings.deploy.secret_file else self.settings.agent.secret_file
         agent = self.settings.agent.model_copy(
             update={
                 "state": "${VERL_INGEST_AGENT__STATE}",
                 "metrics_port": "${VERL_INGEST_AGENT__METRICS_PORT}",
                 "forward_port": "${VERL_INGEST_AGENT__FORWARD_PORT}",
                 "metrics_listen": "127.0.0.1",  # where node.sh asks; nodes are shared
-                "secret_file": str(self._secret)
-                if self.settings.deploy.secret_file
-                else self.settings.agent.secret_file,
+                "secret_file": secret,
             }
         )
         of_job = self.settings.model_copy(update={"agent": agent, "node": None})
@@ -113,7 +112,7 @@ class Slurm:
         """Let a job of its own write each mark, with an agent that delivers it before the job ends."""
         for name, mark in marks.items():
             printed = commands.run(
-                [*_ANYWHERE, f"--export=ALL,VERL_INGEST_RUN={RUN}", "bash", self._node_sh, "try", name],
+                [*_ANYWHERE, f"{_EXPORT},VERL_INGEST_RUN={RUN}", "bash", self._node_sh, "try", name],
                 what="The job that tries an agent",
                 remedy="see what Slurm says, and deploy again when a node is free",
                 given=f"{mark.path}\n{mark.line}\n",
@@ -190,7 +189,7 @@ class Slurm:
 
     def _fluent_bit(self) -> Iterator[Check]:
         said = commands.run(
-            [*_ANYWHERE, self.slurm.fluent_bit, "--version"],
+            [*_ANYWHERE, _EXPORT, self.slurm.fluent_bit, "--version"],
             what=f"{self.slurm.fluent_bit} on a node",
             remedy="set deploy.slurm.fluent_bit to one that nodes see; if no node is free, try again later",
             timeout_s=2 * _ASK_S,
@@ -216,7 +215,7 @@ class Slurm:
     def _nodes_of(self, job: str, nodes: str) -> list[Node]:
         """Ask each node of a job."""
         answer = commands.run(
-            ["srun", f"--jobid={job}", f"--nodelist={nodes}", *_WITHIN, "bash", self._node_sh, "status"],
+            ["srun", f"--jobid={job}", f"--nodelist={nodes}", *_WITHIN, _EXPORT, "bash", self._node_sh, "status"],
             what=f"Asking the agents of job {job}",
             remedy="see squeue; it may have ended",
             timeout_s=_ASK_S,
