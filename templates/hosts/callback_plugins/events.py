@@ -24,6 +24,9 @@ class CallbackModule(CallbackBase):
         self._tell("unreachable", result)
 
     def _tell(self, state, result):
-        said = {name: result._result.get(name) for name in ("msg", "stderr", "stdout")}
+        value = result._result.get
+        # What a module that could not be run has left has names of its own.
+        said = {"msg": value("msg"), "stderr": value("stderr") or value("module_stderr")}
+        said["stdout"] = value("stdout") or value("module_stdout")
         event = {"host": result._host.get_name(), "task": result._task.get_name(), "state": state, **said}
         print(json.dumps(event, default=str), flush=True)

@@ -1,0 +1,52 @@
+"""look.sh, which says of a host whether the agent's user may read the logs."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from verl_ingest import assets
+
+USER = "nobody"
+
+
+def look(user: str, *patterns: str) -> list[str]:
+    command = ["sh", assets.path("templates/hosts/look.sh"), "logs", user, *patterns]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.fixture
+def runs() -> Iterator[Path]:
+    """A folder that every user may enter, unlike those of pytest."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    for run in ("open run", "closed", "private"):
+        (folder / run / "logs").mkdir(parents=True)
+        (folder / run / "logs" / "rank0.jsonl").touch()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("runuser") is None, reason="only root can look as another user, by runuser"
+)
+def test_what_another_user_may_not_read_is_named(runs: Path) -> None:
+    patterns = f"{runs}/*/logs/*rank*.jsonl*", f"{runs}/*/val/[0-9]*.jsonl"
+    assert look(USER, *patterns) == ["readable 3"]
+    (runs / "closed").chmod(0o700)
+    (runs / "private" / "logs" / "rank0.jsonl").chmod(0o600)
+    assert look(USER, *patterns) == [
+        f"closed {runs}/closed",
+        f"closed {runs}/private/logs/rank0.jsonl",
+        "readable 1",
+    ]
+    (runs / "open run" / "logs").chmod(0o711)  # to enter, not to list: the agent finds nothing there
+    assert f"closed {runs}/open run/logs" in look(USER, *patterns)
+
+
+def test_a_user_to_be_made_is_told(runs: Path) -> None:
+    assert look("verl-ingest-nobody", f"{runs}/*/logs/*") == ["user none"]
