@@ -38,7 +38,7 @@ QUESTIONS = [
     *(("logs", RUN, *more) for more in ([], ["--level", "warning"], ["--grep", "CUDA"], ["--rank", "3"], ["--json"])),
     *(("share", condition, "--run", RUN, "--last", "10h") for condition in ("reward < 0.5", "reward_mean < 0.6")),
     *(("samples", RUN, *more) for more in (["100"], ["100", "--highest", "3"], ["100", "--longest", "2"])),
-    ("samples", RUN, "--prompt", "p1"),
+    ("samples", RUN, "100", "--grep", "aaa"),
 ]
 
 
@@ -65,6 +65,11 @@ def older(server: Elasticsearch) -> None:
     server.cluster.put_component_template(name="verl@kit", body=body("component-template-verl@kit"))
     for name in ("verl", "verl-samples"):
         server.indices.put_index_template(name=name, body=body(f"index-template-{name}"))
+
+
+def rounded(text: str) -> str:
+    """Leave out the last digits: means of summaries and of records are sums in another order."""
+    return re.sub(r"\d+\.\d{9,}", lambda number: f"{float(number[0]):.9g}", text)
 
 
 def body(name: str) -> dict:
@@ -111,8 +116,7 @@ def logs_of_run(demo_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     shutil.copytree(demo_logs, folder)
     (folder / "rollout").mkdir()
     samples = [
-        {"prompt_id": f"p{number}", "input": "q", "output": "a" * number, "score": number / 10, "step": 100}
-        for number in range(8)
+        {"input": f"q{number}", "output": "a" * number, "score": number / 10, "step": 100} for number in range(8)
     ]
     dump = folder / "rollout" / "100.jsonl"
     dump.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
@@ -187,9 +191,9 @@ def test_a_second_apply_changes_nothing(told: dict[str, Said]):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
 def test_an_index_of_the_older_templates_answers_like_a_new_one(told, anew, question: tuple[str, ...], when: str):
-    said = told[f"{when} {question}"]
-    assert said.error == ""
-    assert said == anew[str(question)]
+    said, expected = told[f"{when} {question}"], anew[str(question)]
+    assert (said.error, expected.error) == ("", "")
+    assert rounded(said.out) == rounded(expected.out)
 
 
 def test_an_audit_finds_every_line_in_an_index_of_the_older_templates(told: dict[str, Said]):
