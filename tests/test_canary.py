@@ -10,7 +10,7 @@ from elasticsearch import Elasticsearch
 from tests.demo_store import load
 from verl_ingest.cluster import canary
 from verl_ingest.cluster.mark import RUN, Mark, mark
-from verl_ingest.cluster.target import Node
+from verl_ingest.cluster.target import Node, answering
 from verl_ingest.errors import KitError, SettingsError
 from verl_ingest.lag.facts import Agent
 from verl_ingest.settings import Paths, Settings
@@ -57,8 +57,8 @@ class Loader:
     def __init__(self, client: Elasticsearch, nodes: Sequence[Node], *, deaf: Sequence[str] = ()) -> None:
         self.client, self._nodes, self.deaf = client, nodes, deaf
 
-    def nodes(self, folder: Path) -> Sequence[Node]:
-        return self._nodes
+    def tried(self, folder: Path) -> Sequence[str]:
+        return answering(self._nodes)
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         for node, each in marks.items():

@@ -8,8 +8,8 @@ from elasticsearch import ApiError, Elasticsearch
 from elasticsearch.helpers import bulk
 
 from verl_ingest.cluster.mark import RUN, Mark, mark
-from verl_ingest.cluster.target import Node, Target
-from verl_ingest.context.words import counted, listed
+from verl_ingest.cluster.target import Target
+from verl_ingest.context.words import listed
 from verl_ingest.errors import KitError
 from verl_ingest.index import client
 from verl_ingest.index.mappings import ALL_PATTERN
@@ -25,7 +25,7 @@ def fly(settings: Settings, target: Target, folder: Path, tell: Callable[[str, f
     The latency counts from before the writing, which takes its time on many nodes: it is an upper bound. Raises
     KitError where an agent does not answer, or a record is not found within deploy.canary_s.
     """
-    names = _answering(target.nodes(folder))
+    names = target.tried(folder)
     began = time.time_ns()
     marks = {name: mark(settings, node=name, nanoseconds=began + number) for number, name in enumerate(names)}
     missing = dict.fromkeys(names)
@@ -82,13 +82,3 @@ def _found(client: Elasticsearch, ids: Sequence[str]) -> list[str]:
             raise
         return []  # the first record of a day has just made its index, which can't be searched at once
     return [hit["_id"] for hit in found["hits"]["hits"]]
-
-
-def _answering(nodes: Sequence[Node]) -> list[str]:
-    """Return the names of the nodes, each of which must have an agent that answers."""
-    silent = [node for node in nodes if node.agent is None]
-    if silent:
-        raise KitError(f"{counted(len(silent), 'agent')} of {len(nodes)} can't be asked: {silent[0].problem}")
-    if not nodes:
-        raise KitError("No node has an agent; mend the settings of `deploy`, which name the nodes.")
-    return [node.name for node in nodes]

@@ -13,7 +13,7 @@ from verl_ingest import __version__
 from verl_ingest.checks.check import Check
 from verl_ingest.cluster import commands
 from verl_ingest.cluster.mark import Mark
-from verl_ingest.cluster.target import Node
+from verl_ingest.cluster.target import Node, answering
 from verl_ingest.edge import folder as agent_folder
 from verl_ingest.errors import KitError
 from verl_ingest.lag import metrics
@@ -75,6 +75,10 @@ class Compose:
             return [Node(self._node, metrics.read(self._stack))]
         except KitError as error:
             return [Node(self._node, None, f"{str(error).partition(';')[0]}; {_REMEDY}.")]
+
+    def tried(self, folder: Path) -> Sequence[str]:
+        """Return every node, each of which must have an agent that answers."""
+        return answering(self.nodes(folder))
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         """Append each mark to its file below VERL_RUNS."""

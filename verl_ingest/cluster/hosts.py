@@ -11,7 +11,7 @@ from verl_ingest.checks.check import Check
 from verl_ingest.cluster import hosts_files
 from verl_ingest.cluster.hosts_play import Event, finished, play
 from verl_ingest.cluster.mark import RUN, Mark
-from verl_ingest.cluster.target import Node
+from verl_ingest.cluster.target import Node, answering
 from verl_ingest.context.words import counted, listed
 from verl_ingest.edge import fluentbit
 from verl_ingest.errors import SettingsError
@@ -71,6 +71,10 @@ class Hosts:
             elif event.task == "counters":
                 found[event.host] = self._node(name, event.said)
         return [found[host] for host in sorted(found)]
+
+    def tried(self, folder: Path) -> Sequence[str]:
+        """Return every node, each of which must have an agent that answers."""
+        return answering(self.nodes(folder))
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         """Append each host's mark to its file there."""

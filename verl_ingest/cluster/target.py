@@ -7,6 +7,8 @@ from typing import Protocol
 
 from verl_ingest.checks.check import Check
 from verl_ingest.cluster.mark import Mark
+from verl_ingest.context.words import counted
+from verl_ingest.errors import KitError
 from verl_ingest.lag.facts import Agent
 
 
@@ -20,6 +22,16 @@ class Node:
     name: str
     agent: Agent | None
     problem: str = ""
+
+
+def answering(nodes: Sequence[Node]) -> list[str]:
+    """Return the names of the nodes; raises KitError where there is none, or one whose agent does not answer."""
+    silent = [node for node in nodes if node.agent is None]
+    if silent:
+        raise KitError(f"{counted(len(silent), 'agent')} of {len(nodes)} can't be asked: {silent[0].problem}")
+    if not nodes:
+        raise KitError("No node has an agent; mend the settings of `deploy`, which name the nodes.")
+    return [node.name for node in nodes]
 
 
 class Target(Protocol):
@@ -48,6 +60,10 @@ class Target(Protocol):
 
     def nodes(self, folder: Path) -> Sequence[Node]:
         """Ask every node's agent for its counters."""
+        ...
+
+    def tried(self, folder: Path) -> Sequence[str]:
+        """Return the names of the nodes that are to write a record: all, where each has an agent at all times."""
         ...
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
