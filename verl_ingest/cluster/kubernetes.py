@@ -23,14 +23,14 @@ from verl_ingest.cluster import commands, kubernetes_files, kubernetes_pods
 from verl_ingest.cluster.kubernetes_files import AGENT, CANARY, KINDS, REMOVAL, RETENTION, RIGHTS, SECRET_KEY, SERVICE
 from verl_ingest.cluster.kubernetes_pods import Pod
 from verl_ingest.cluster.mark import Mark
-from verl_ingest.cluster.target import Node
+from verl_ingest.cluster.target import Node, answering
 from verl_ingest.errors import KitError, SettingsError
 from verl_ingest.lag import metrics
 from verl_ingest.settings import Settings
 
 OLDEST = (1, 26)  # the first with internalTrafficPolicy
 ROLL_OUT_S = 900  # thousands of nodes go ten in a hundred at a time
-GONE_S = 300
+GONE_S = 300  # for what is deleted to be gone
 STEP_S = 10  # between two looks at what can't start
 ANSWER_S = 20
 AT_ONCE = 16  # requests
@@ -47,7 +47,6 @@ _REMEDIES = {
 }
 _SAID = re.compile(r"^(error|Error from server|The connection|Unable to connect)\b.*$", re.MULTILINE)
 _DIFFERENCE = re.compile(r"^diff .*/(?:\S+\.)?v\d\w*\.(?P<kind>\w+)\.[^.\s]*\.(?P<name>\S+)$", re.MULTILINE)
-
 _NEW = re.compile("^(@@ -0,0 |-null$)", re.MULTILINE)  # the latter for a Secret, which kubectl masks
 
 
@@ -112,6 +111,10 @@ class Kubernetes:
         """Ask each agent through the cluster's own server."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(self._ask, self._pods(AGENT)))
+
+    def tried(self, folder: Path) -> Sequence[str]:
+        """Return every node, each of which must have an agent that answers."""
+        return answering(self.nodes(folder))
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         """Write each node's mark from a pod there that has the log folders, as the user of the agents."""
@@ -185,12 +188,12 @@ class Kubernetes:
             SERVICE: kubernetes_files.logs_in(settings) and settings.service_url is not None,
             RETENTION: kubernetes_files.logs_in(settings) and settings.retention.days is not None,
         }
-        make = f"make it: kubectl --namespace {self._namespace} create secret generic"
+        make = f"make it: kubectl create secret generic --namespace {self._namespace} --from-env-file=FILE"
         for name in (name for name, is_wanted in wanted.items() if is_wanted):
             if self._has("secret", name):
                 yield Check("secrets", "fine", f"The Secret {name} is there.")
             else:
-                remedy = "set deploy.secret_file" if name == AGENT else f"{make} {name} --from-env-file=FILE"
+                remedy = "set deploy.secret_file" if name == AGENT else f"{make} {name}"
                 yield Check("secrets", "wrong", f"There is no Secret {name} in {self._namespace}.", remedy)
 
     def _images(self) -> Iterator[Check]:

@@ -1,8 +1,7 @@
 """Settings -> build/kubernetes: manifests for kustomize, the agent's folder, the settings of the kit's own pods.
 
-The texts are those of templates/kubernetes; what varies is computed here. Not applied with
-the rest are once/, which is there for as long as a canary or a removal takes, kuberay/, for whoever runs Ray, and
-rights.yaml, for an administrator.
+The texts are those of templates/kubernetes; what varies is computed here. Not applied with the rest are once/, which is
+there for as long as a canary or a removal takes, kuberay/, for whoever runs Ray, and rights.yaml, for an administrator.
 """
 
 import hashlib
