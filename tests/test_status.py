@@ -80,7 +80,10 @@ class TestRows:
 
     def test_a_host_without_an_agent_has_a_row_too(self) -> None:
         rows = status.rows([Node("gpu-2", AGENT)], [FINE])
-        assert [(row.node, row.agent, row.arrivals) for row in rows] == [("gpu-2", AGENT, None), ("gpu-1", None, FINE)]
+        assert [(row.node, row.is_node, row.agent, row.arrivals) for row in rows] == [
+            ("gpu-2", True, AGENT, None),
+            ("gpu-1", False, None, FINE),
+        ]
 
     def test_what_is_wrong(self) -> None:
         dropped = AGENT.__class__(**{**AGENT.__dict__, "dropped": 7})
@@ -104,3 +107,9 @@ def test_the_table_is_a_line_a_node_within_100_columns() -> None:
     assert first.split() == ["gpu-1", "5.1.4", "60", "s", "9", "0", "nothing", "4.0", "s", "ago", "2,000", "3", "0"]
     assert second.split() == ["gpu-2", "none", *DASH * 8]
     assert problem == "gpu-2: gone"
+
+
+def test_no_node_is_not_called_fine() -> None:
+    console = Console(width=100, record=True)
+    console.print(show.render([]))
+    assert console.export_text().splitlines()[-1] == "No node has an agent now."

@@ -12,6 +12,7 @@ from verl_ingest import differences
 from verl_ingest import render as rendering
 from verl_ingest.changes import Row
 from verl_ingest.cli import reference
+from verl_ingest.context.words import counted
 from verl_ingest.edge import folder
 from verl_ingest.errors import KitError
 from verl_ingest.index import apply as templates
@@ -24,11 +25,12 @@ from verl_ingest.settings import Settings
 
 @dataclass(frozen=True)
 class Plan:
-    """How assets are brought."""
+    """How assets are brought, and shown: `brief` counts those that are as they should be, `diff` shows every line."""
 
     dry_run: bool
     overwrite: bool
-    diff: bool
+    diff: bool = False
+    brief: bool = False
 
 
 def apply_assets(
@@ -47,14 +49,13 @@ def apply_assets(
     that are there then get the new fields too. Your own index settings belong into the component template verl@custom,
     which is never touched.
     """
-    bring(context.obj, dry_run=dry_run, overwrite=overwrite, diff=diff)
+    bring(context.obj, Plan(dry_run=dry_run, overwrite=overwrite, diff=diff))
     if dry_run:
         typer.echo("Dry run: nothing was written.")
 
 
-def bring(settings: Settings, *, dry_run: bool, overwrite: bool, diff: bool = False) -> None:
+def bring(settings: Settings, plan: Plan) -> None:
     """Bring every server its assets, or only show how they stand; raises KitError with what could not be brought."""
-    plan = Plan(dry_run=dry_run, overwrite=overwrite, diff=diff)
     problems = []
     for bring_to in (_elasticsearch, _kibana, _grafana):
         try:
@@ -131,7 +132,11 @@ def _grafana(settings: Settings, plan: Plan) -> None:
 
 def _may_write(server: str, rows: Sequence[Row], advice: str, plan: Plan) -> bool:
     """Show how assets stand; raises KitError where one is a stranger's, with the advice on what to do with it."""
+    if plan.brief and (kept := sum(row.state == "kept" for row in rows)):
+        typer.echo(f"{server}: {counted(kept, 'asset')} as the kit wants them")
     for row in rows:
+        if plan.brief and row.state == "kept":
+            continue
         about = row.why or row.versions
         typer.echo(f"{row.name}: {row.state}" + (f" ({about})" if about else ""))
         for phrase in row.news:

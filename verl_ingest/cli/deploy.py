@@ -47,21 +47,20 @@ def deploy_agents(
         raise KitError(f"Nothing was changed, since {counted(len(wrong), 'thing')} must be mended first, named above.")
     _heading("Plan")
     typer.echo(f"Rendered into {folder}, to be read.")
-    assets.bring(settings, dry_run=True, overwrite=overwrite)
+    assets.bring(settings, assets.Plan(dry_run=True, overwrite=overwrite, brief=True))
     plan = target.plan(folder)
     _tell(plan, "agents: nothing to change")
     if dry_run:
         typer.echo("Dry run: nothing was written.")
         return
     _heading("Assets")
-    assets.bring(settings, dry_run=False, overwrite=overwrite)
+    assets.bring(settings, assets.Plan(dry_run=False, overwrite=overwrite, brief=True))
     _heading("Agents")
     _tell(target.roll_out(folder) if plan else (), "nothing to change")
     _heading("A record from each node")
     latencies = _try(settings, target, folder)
-    typer.echo(
-        f"\n{counted(len(latencies), 'agent')} deliver; the slowest record was found {duration(max(latencies))}."
-    )
+    slowest = duration(max(latencies))
+    typer.echo(f"\nDone: records of {counted(len(latencies), 'node')} arrive, the slowest within {slowest}.")
 
 
 def _try(settings: Settings, target: Target, folder: Path) -> list[float]:

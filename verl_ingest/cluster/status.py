@@ -11,9 +11,10 @@ from verl_ingest.lag.facts import Agent
 
 @dataclass(frozen=True)
 class Row:
-    """A node; `agent` None: none answers, `arrivals` None: nothing came of it in the last day."""
+    """A node, or a host that is none; `agent` None: none answers, `arrivals` None: nothing came in the last day."""
 
     node: str
+    is_node: bool
     agent: Agent | None
     arrivals: Arrivals | None
     problems: Sequence[str]
@@ -27,8 +28,8 @@ def rows(nodes: Sequence[Node], came: Sequence[Arrivals]) -> list[Row]:
     by_host = {arrivals.host.partition(".")[0]: arrivals for arrivals in came}
     joined = [(node, by_host.pop(node.name.partition(".")[0], None)) for node in nodes]
     return [
-        *(Row(node.name, node.agent, arrivals, list(_problems(node, arrivals))) for node, arrivals in joined),
-        *(Row(arrivals.host, None, arrivals, list(_missing(arrivals))) for arrivals in by_host.values()),
+        *(Row(node.name, True, node.agent, arrivals, list(_problems(node, arrivals))) for node, arrivals in joined),
+        *(Row(arrivals.host, False, None, arrivals, list(_missing(arrivals))) for arrivals in by_host.values()),
     ]
 
 

@@ -21,13 +21,15 @@ def render(rows: Sequence[Row]) -> Group:
     for row in rows:
         table.add_row(Text(row.node, style="red" if row.problems else ""), *_agent(row), *_arrivals(row))
     problems = [Text(problem, style="red") for row in rows for problem in row.problems]
-    return Group(table, *problems or [Text(f"Fine: {counted(len(rows), 'node')}, every agent answers.", style="green")])
+    nodes = sum(row.is_node for row in rows)
+    verdict = f"Fine: {counted(nodes, 'node')}, every agent answers." if nodes else "No node has an agent now."
+    return Group(table, *problems or [Text(verdict, style="green" if nodes else "yellow")])
 
 
 def _agent(row: Row) -> list[str]:
     agent = row.agent
     if agent is None:
-        return ["none", *[DASH] * 4]
+        return ["none" if row.is_node else DASH, *[DASH] * 4]
     waits = counted(agent.chunks, "chunk") if agent.chunks else "nothing"
     return [agent.version, duration(agent.uptime_s), f"{agent.delivered:,}", f"{agent.dropped:,}", waits]
 
