@@ -97,7 +97,7 @@ def test_the_certificate_goes_along(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"no\.pem: the certificate can't be read \(No such file or directory\)"):
+    with pytest.raises(SettingsError, match=r"no\.pem can't be read: No such file or directory\.$"):
         rendered(elasticsearch_ca_certs=tmp_path / "no.pem")
     with pytest.raises(SettingsError, match=r"nowhere: no such file; deploy\.secret_file should name"):
         rendered(deploy=Deploy(secret_file=tmp_path / "nowhere"))

@@ -84,6 +84,21 @@ done
 """
 
 
+def test_the_certificate_of_the_authority_goes_along(tmp_path: Path) -> None:
+    own = tmp_path / "authority.pem"
+    own.write_text("-----BEGIN CERTIFICATE-----\n")
+    settings = Settings().model_copy(
+        update={
+            "elasticsearch_url": "https://es.example.org:9200",
+            "elasticsearch_ca_certs": own,
+            "deploy": Deploy(slurm={"folder": "/shared/kit"}),
+        }
+    )
+    files = Slurm(settings).files()
+    assert files["ca.pem"] == own.read_text()
+    assert "tls.ca_file: /shared/kit/current/ca.pem" in files["fluent-bit.yaml"]
+
+
 @pytest.fixture
 def site(tmp_path: Path, elasticsearch_url: str, fluent_bit: str) -> Callable[..., Site]:
     def make(**other: Any) -> Site:

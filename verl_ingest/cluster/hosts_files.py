@@ -29,7 +29,7 @@ def files(settings: Settings) -> dict[str, str]:
         raise SettingsError(f"{secret}: no such file; deploy.secret_file should name the one with the agents' secret.")
     agent = folder.files(own)
     if settings.elasticsearch_ca_certs:
-        agent["ca.pem"] = _certificate(settings.elasticsearch_ca_certs)
+        agent["ca.pem"] = folder.certificate(settings.elasticsearch_ca_certs)
     if own.agent.secret_file:
         agent["fluent-bit-systemd.yaml"] = fluentbit.render(_with_secret(own, _CREDENTIAL))
     as_they_are = {name: assets.path(f"templates/hosts/{name}").read_text("utf-8") for name in (*_AS_THEY_ARE, _PLUGIN)}
@@ -89,14 +89,6 @@ def _kit(settings: Settings) -> Mapping[str, str]:
 
 def _with_secret(settings: Settings, path: str | None) -> Settings:
     return settings.model_copy(update={"agent": settings.agent.model_copy(update={"secret_file": path})})
-
-
-def _certificate(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no PEM file"
-        raise SettingsError(f"{path}: the certificate can't be read ({why}); set elasticsearch_ca_certs.") from None
 
 
 def _is_below(path: str, *folders: str) -> bool:

@@ -61,7 +61,7 @@ def render(settings: Settings) -> dict[str, str]:
     agent = for_agents(settings)
     agent_files = _below("agent", folder.files(agent))
     kit_files = {"kit/settings.yml": for_pods(settings)}
-    ca = {"ca/ca.crt": _ca(settings.elasticsearch_ca_certs)} if settings.elasticsearch_ca_certs else {}
+    ca = {"ca/ca.crt": folder.certificate(settings.elasticsearch_ca_certs)} if settings.elasticsearch_ca_certs else {}
     context = _context(agent) | {
         "agent_checksum": _checksum(agent_files | ca),
         "kit_checksum": _checksum(kit_files | ca),
@@ -240,14 +240,6 @@ def _checksum(files: Mapping[str, str]) -> str:
     return hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in sorted(files.items())).encode()).hexdigest()[
         :16
     ]
-
-
-def _ca(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no PEM file"
-        raise SettingsError(f"elasticsearch_ca_certs: {path} can't be read: {reason}.") from None
 
 
 def _ca_in_pod(settings: Settings) -> dict[str, Path]:

@@ -23,6 +23,7 @@ CANARY = "slurm"  # the name of the one agent that is tried; which node it gets 
 STEP = "verl-ingest"  # as agents.sh names the agents' job step
 
 _SCRIPTS = ("slurm/job.sh", "slurm/agents.sh", "slurm/node.sh", "slurm/example.sbatch", "agent.sh")
+_CERTIFICATE = "ca.pem"
 _ASK_S = 60
 _JOB_S = 180  # of the job that tries an agent: start, 60 s for sending, end
 _EXPORT = "--export=PATH,HOME"  # not the login of whoever deploys, which is in the environment too
@@ -51,7 +52,9 @@ class Slurm:
                 "secret_file": secret,
             }
         )
-        of_job = self.settings.model_copy(update={"agent": agent, "node": None})
+        given = self.settings.elasticsearch_ca_certs
+        certificate = self.place / "current" / _CERTIFICATE if given else None
+        of_job = self.settings.model_copy(update={"agent": agent, "node": None, "elasticsearch_ca_certs": certificate})
         variables = {
             "folder": shlex.quote(str(self.place)),
             "fluent_bit": self.slurm.fluent_bit,
@@ -59,7 +62,8 @@ class Slurm:
             "agents": self.slurm.agents,
         }
         scripts = {Path(name).name: assets.template(f"{name}.j2").render(variables) for name in _SCRIPTS}
-        return agent_folder.files(of_job, run="${VERL_INGEST_RUN}") | scripts
+        authority = {_CERTIFICATE: agent_folder.certificate(given)} if given else {}
+        return agent_folder.files(of_job, run="${VERL_INGEST_RUN}") | scripts | authority
 
     def check(self, folder: Path) -> Sequence[Check]:
         """Ask Slurm for its partitions, and one node for Fluent Bit's version."""
