@@ -29,10 +29,11 @@ SAMPLES = "verl-samples-2026.03.01"
 EARLIER = "verl-2026.02.28"
 WRITTEN_S = 1_772_380_800  # noon of that day
 
+# Not step's JSON: it has all digits, and means of summaries and of records are sums in another order.
 QUESTIONS = [
     *(("runs",), ("runs", "--json"), ("link", RUN, "128")),
     *(("step", RUN, step) for step in ("128", "199", "last", "first-bad")),
-    *(("step", RUN, "199", *more) for more in (["--json"], ["--rank", "3"], ["--stage", "actor"])),
+    *(("step", RUN, "199", *more) for more in (["--rank", "3"], ["--stage", "actor"])),
     *(("why", RUN), ("why", RUN, "--json"), ("compare", RUN, RUN)),
     *(("series", RUN, "kl_divergence", "--csv", *more) for more in ([], ["--by", "rank"])),
     *(("logs", RUN, *more) for more in ([], ["--level", "warning"], ["--grep", "CUDA"], ["--rank", "3"], ["--json"])),
@@ -65,11 +66,6 @@ def older(server: Elasticsearch) -> None:
     server.cluster.put_component_template(name="verl@kit", body=body("component-template-verl@kit"))
     for name in ("verl", "verl-samples"):
         server.indices.put_index_template(name=name, body=body(f"index-template-{name}"))
-
-
-def rounded(text: str) -> str:
-    """Leave out the last digits: means of summaries and of records are sums in another order."""
-    return re.sub(r"\d+\.\d{9,}", lambda number: f"{float(number[0]):.9g}", text)
 
 
 def body(name: str) -> dict:
@@ -193,7 +189,7 @@ def test_a_second_apply_changes_nothing(told: dict[str, Said]):
 def test_an_index_of_the_older_templates_answers_like_a_new_one(told, anew, question: tuple[str, ...], when: str):
     said, expected = told[f"{when} {question}"], anew[str(question)]
     assert (said.error, expected.error) == ("", "")
-    assert rounded(said.out) == rounded(expected.out)
+    assert said.out == expected.out
 
 
 def test_an_audit_finds_every_line_in_an_index_of_the_older_templates(told: dict[str, Said]):
