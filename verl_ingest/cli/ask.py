@@ -147,7 +147,7 @@ def show_logs(
             wanted = search.wanted(run, text=grep, rank=rank, level=level, steps=steps_, around=window)
             skew = hosts.clock_skew_at(run, None if wanted.steps is None else wanted.steps[1])
             found = search.search(run, wanted, skew)
-        for host, ahead in skew.items():
+        for host, ahead in skew.items() if found or follow else ():
             typer.echo(f"clock of {host} {ahead:+.2f} s; lines are in order of true time", err=True)
         day = _print_lines(found, as_json)
         if follow:
