@@ -43,7 +43,10 @@ def alive(process: int) -> bool:
 
 
 def child(parent: int) -> str:
-    return subprocess.run(["pgrep", "--parent", str(parent), "fluent-bit"], capture_output=True, text=True).stdout
+    """Return the pid of the Fluent Bit that a supervisor runs, nothing where it runs none."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    program = os.readlink(f"/proc/{parent}/exe")
+    return next((each for each in children if alive(int(each)) and os.readlink(f"/proc/{each}/exe") == program), "")
 
 
 def test_it_starts_once_and_stops(agent: Run, tmp_path: Path) -> None:

@@ -29,8 +29,6 @@ from verl_ingest.index import client, roles
 from verl_ingest.local import elasticsearch as local
 from verl_ingest.settings import Settings
 
-pytestmark = pytest.mark.server
-
 # As nobody but the user of these tests, whom no host needs to let become root.
 LOCAL = (
     "localhost ansible_connection=local ansible_become=false ansible_python_interpreter='{{ ansible_playbook_python }}'"
