@@ -127,7 +127,7 @@ def test_from_settings_to_a_record_and_back(
         "start of the agent: localhost",
         "Dry run: nothing was written.",
     ]
-    assert "7" not in (cluster.folder / "etc" / "settings.lua").read_text()
+    assert "text_per_step = 7" not in (cluster.folder / "etc" / "settings.lua").read_text()
     assert cluster.agent == pid
 
     removed = cluster.run("undeploy")
