@@ -15,7 +15,7 @@ from tests.waiting import wait_for
 from verl_ingest.checks import assets, disk, server
 from verl_ingest.checks.check import Check
 from verl_ingest.checks.disk import Disk, Watermark
-from verl_ingest.index import apply, client, roles
+from verl_ingest.index import apply, client, mappings, roles
 from verl_ingest.local import elasticsearch as local
 from verl_ingest.settings import Settings
 
@@ -197,6 +197,20 @@ class TestAssets:
         }
         assert found["roles"].remedy.endswith("those of a roles.yml are not shown to anyone")
 
+    @pytest.mark.usefixtures("index")
+    def test_who_has_a_role_of_the_kit_need_not_see_what_is_in_it(self, secured: str) -> None:
+        found = named(assets.check(of(secured, "ada")))["roles"]
+        assert (found.verdict, "verl_reader" in found.found) == ("fine", True)
+
+    def test_an_index_of_before_a_new_field(self, secured: str, monkeypatch, index: str) -> None:
+        newer = apply.wanted(Settings())
+        kit = next(template for template in newer if template.name == mappings.KIT_COMPONENT)
+        kit.body["template"]["mappings"]["properties"]["brand_new"] = {"type": "keyword"}
+        monkeypatch.setattr(apply, "wanted", lambda _: newer)
+        found = named(assets.check(of(secured, "root")))["indices"]
+        assert (found.verdict, index in found.found) == ("watch", True)
+        assert verdicts(assets.check(of(secured, "root"), before_apply=True))["indices"] == "fine"
+
     @pytest.mark.parametrize(("cluster", "verdict"), [(["monitor"], "fine"), (["all"], "watch")])
     def test_roles_that_the_server_shows(self, secured: str, monkeypatch, cluster: list[str], verdict: str) -> None:
         shown = {role.name: role.body for role in roles.wanted()}
@@ -249,7 +263,7 @@ class TestAssets:
         assert (found.verdict, found.found) == ("wrong", f"Index {PROBE} was made without the kit's templates.")
 
     def test_who_may_not_see_templates(self, secured: str) -> None:
-        found = named(assets.check(of(secured, "ada")))
+        found = named(assets.check(of(secured, "nobody")))
         assert (found["roles"].verdict, "read_security" in found["roles"].found) == ("unknown", True)
 
 

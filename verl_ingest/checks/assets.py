@@ -9,8 +9,9 @@ from elasticsearch import Elasticsearch
 from verl_ingest.checks import drift, privileges
 from verl_ingest.checks.check import Check, said
 from verl_ingest.checks.server import asked
+from verl_ingest.context.words import listed
 from verl_ingest.errors import StoreError
-from verl_ingest.index import apply, client, roles
+from verl_ingest.index import apply, client, existing, roles
 from verl_ingest.settings import Settings
 
 NAME = "templates"
@@ -24,7 +25,7 @@ def check(settings: Settings, *, before_apply: bool = False) -> Iterator[Check]:
     with client.connect(settings) as server:
         yield from asked(NAME, partial(_rows, settings, before_apply), server, settings)
         yield from asked("roles", _roles, server, settings)
-        yield from asked("indices", _misshapen, server, settings)
+        yield from asked("indices", partial(_indices, settings, before_apply), server, settings)
 
 
 def _rows(settings: Settings, before_apply: bool, server: Elasticsearch) -> Iterator[Check]:
@@ -40,21 +41,29 @@ def _rows(settings: Settings, before_apply: bool, server: Elasticsearch) -> Iter
 
 
 def _roles(server: Elasticsearch) -> Iterator[Check]:
-    if privileges.login(server) is None:  # without security there are none
+    user = privileges.login(server)
+    if user is None:  # without security there are none
         return
     try:
-        found = apply.compare(server, roles.wanted())
+        check = drift.judge("roles", apply.compare(server, roles.wanted()), lacking="unknown", strange="watch")
     except roles.NotKept as error:
-        yield said("roles", "unknown", str(error))
-        return
-    check = drift.judge("roles", found, lacking="unknown", strange="watch")
-    if check.verdict == "unknown":
-        yield replace(check, remedy=f"{check.remedy} as a superuser; those of a roles.yml are not shown to anyone")
+        check = said("roles", "unknown", str(error))
     else:
-        yield check
+        if check.verdict == "unknown":
+            hint = "those of a roles.yml are not shown to anyone"
+            check = replace(check, remedy=f"{check.remedy} as a superuser; {hint}")
+    own = sorted({*roles.BODIES} & {*user["roles"]})
+    if check.verdict == "unknown" and own:
+        check = Check("roles", "fine", f"The login has {listed(own)}; what the server keeps of it is not shown.")
+    yield check
 
 
-def _misshapen(server: Elasticsearch) -> Iterator[Check]:
+def _indices(settings: Settings, before_apply: bool, server: Elasticsearch) -> Iterator[Check]:
     if indices := apply.misshapen(server):
         raise StoreError(client.misshapen(indices))
-    yield Check("indices", "fine", "Every one is made by the kit's templates.")
+    rows = [row for row in existing.compare(server, apply.wanted(settings)) if row.is_to_be_written]
+    if rows and not before_apply:
+        found = f"Fields of this kit are not searchable in {listed([row.name for row in rows])}."
+        yield Check("indices", "watch", found, drift.APPLY)
+    else:
+        yield Check("indices", "fine", "Every one is made by the kit's templates.")
