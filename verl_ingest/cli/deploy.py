@@ -41,14 +41,16 @@ def deploy_agents(
     target = targets.of(settings)
     _heading("Checks")
     folder = targets.build(target)
-    found = list(preflight.checks(settings, target, folder))
+    with terminal.waiting("asking Elasticsearch and the nodes"):
+        found = list(preflight.checks(settings, target, folder))
     terminal.show(show_checks.table(found, names=show_checks.width(found)))
     if wrong := [check for check in found if check.verdict == "wrong"]:
         raise KitError(f"Nothing was changed, since {counted(len(wrong), 'thing')} must be mended first, named above.")
     _heading("Plan")
     typer.echo(f"Rendered into {folder}, to be read.")
     assets.bring(settings, assets.Plan(dry_run=True, overwrite=overwrite, brief=True))
-    plan = target.plan(folder)
+    with terminal.waiting("comparing what the nodes have"):
+        plan = target.plan(folder)
     _tell(plan, "agents: nothing to change")
     if dry_run:
         typer.echo("Dry run: nothing was written.")

@@ -3,6 +3,7 @@
 import orjson
 import typer
 from rich.console import Console, RenderableType
+from rich.status import Status
 
 WIDEST = 100
 ENDLESS = 100_000
@@ -25,6 +26,11 @@ def show(renderable: RenderableType) -> None:
         target.print(renderable)
     for line in captured.get().rstrip("\n").split("\n"):
         print(line.rstrip())
+
+
+def waiting(what: str) -> Status:
+    """Return what shows that a long look is under way, for as long as its block lasts; a pipe gets nothing of it."""
+    return Status(f"{what} ...", console=Console(stderr=True))
 
 
 def print_json(value: object) -> None:
