@@ -94,7 +94,7 @@ def _program() -> str:
     beside = Path(sys.executable).with_name(_COMMAND)
     found = str(beside) if beside.exists() else shutil.which(_COMMAND)
     if found is None:
-        raise KitError(f"Hosts are reached by {_COMMAND}, which is not on the PATH; pip install 'verl-ingest[hosts]'.")
+        raise KitError(f"Hosts are reached by {_COMMAND}, which is not on the PATH; pip install ansible-core.")
     return found
 
 
