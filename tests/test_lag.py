@@ -239,6 +239,15 @@ class TestVerdict:
                 "Elasticsearch refuses or is away: 120.0 MB of 5.0 GB of records wait, the oldest for 5 min.",
             ),
             (
+                replace(
+                    FINE,
+                    waiting=[replace(HELD, bytes=2_000, oldest_s=1)],
+                    agent=replace(AGENT, uptime_s=20, delivered=0, retries=1, chunks=1),
+                ),
+                "Elasticsearch refuses or is away: 2.0 kB of 5.0 GB of records wait, the oldest for 1.0 s, "
+                "and nothing was delivered since the agent's start 20 s ago; see its log.",
+            ),
+            (
                 replace(FINE, waiting=[HELD]),
                 "Elasticsearch is slow: 120.0 MB of 5.0 GB of records wait, the oldest for 5 min.",
             ),
@@ -264,6 +273,20 @@ class TestVerdict:
     def test_the_limit_is_in_bytes(self) -> None:
         assert problems(replace(FINE, files=[BEHIND]), Limits(bytes=1_200_000_000)) == []
         assert problems(replace(FINE, files=[BEHIND]), Limits(bytes=1_199_999_999)) != []
+
+
+def heading(facts: Facts) -> str:
+    console = Console(width=100, record=True)
+    console.print(show.render(facts, problems(facts, Limits())))
+    return console.export_text().splitlines()[0]
+
+
+def test_elasticsearch_takes_what_is_sent_only_where_something_was_delivered() -> None:
+    assert heading(FINE) == "Fine: the logs are read, and Elasticsearch takes what is sent."
+    nothing_yet = replace(FINE, agent=replace(AGENT, delivered=0))
+    under_way = replace(FINE, waiting=[replace(HELD, bytes=2_000, oldest_s=1)])
+    for facts in (nothing_yet, under_way, replace(FINE, agent=None)):
+        assert heading(facts) == "Fine: the logs are read, and nothing waits for long."
 
 
 class TestCommand:

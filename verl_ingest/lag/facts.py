@@ -48,6 +48,11 @@ class Agent:
     chunks: int
     paused: tuple[str, ...]
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing it sent was accepted since its start, though some was sent again and waits."""
+        return self.chunks > 0 and self.retries > 0 and self.delivered == 0
+
 
 @dataclass(frozen=True)
 class Newest:

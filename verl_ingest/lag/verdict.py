@@ -34,19 +34,22 @@ def _unread(facts: Facts, limits: Limits) -> Iterator[str]:
 
 
 def _waiting(facts: Facts, limits: Limits) -> Iterator[str]:
+    agent, rest = facts.agent, ""
+    if agent and agent.is_refused:
+        rest = f", and nothing was delivered since the agent's start {duration(agent.uptime_s)} ago; see its log"
     for output, group in groupby(sorted(facts.waiting, key=lambda each: each.output), key=lambda each: each.output):
         inputs = list(group)
         total, oldest = sum(each.bytes for each in inputs), max(each.oldest_s for each in inputs)
-        if total <= limits.bytes and oldest <= limits.seconds:
+        if total <= limits.bytes and oldest <= limits.seconds and not rest:
             continue
-        if facts.agent is None:
+        if agent is None:
             why = "Nobody sends"
-        elif facts.agent.retries or facts.newest is None:
+        elif agent.retries or facts.newest is None:
             why = "Elasticsearch refuses or is away"
         else:
             why = "Elasticsearch is slow"
         size = f"{decimal(total)} of {decimal(facts.buffer_limit)}"
-        yield f"{why}: {size} of {output} wait, the oldest for {duration(oldest)}."
+        yield f"{why}: {size} of {output} wait, the oldest for {duration(oldest)}{rest}."
 
 
 def _lost(facts: Facts) -> Iterator[str]:

@@ -15,14 +15,16 @@ _ROWS = 10  # of a table; the rest is counted
 
 def render(facts: Facts, problems: Sequence[str]) -> RenderableType:
     """Return the verdict, then what it rests on."""
-    return Group(*_verdict(problems), *_files(facts), *_waiting(facts), *_agent(facts.agent), *_newest(facts))
+    return Group(*_verdict(facts, problems), *_files(facts), *_waiting(facts), *_agent(facts.agent), *_newest(facts))
 
 
-def _verdict(problems: Sequence[str]) -> Iterator[Text]:
+def _verdict(facts: Facts, problems: Sequence[str]) -> Iterator[Text]:
     for problem in problems:
         yield Text(problem, style="red", overflow="ignore")
     if not problems:
-        yield Text("Fine: the logs are read, and Elasticsearch takes what is sent.", style="green")
+        is_taken = facts.agent and facts.agent.delivered and not facts.waiting
+        rest = "Elasticsearch takes what is sent" if is_taken else "nothing waits for long"
+        yield Text(f"Fine: the logs are read, and {rest}.", style="green")
 
 
 def _files(facts: Facts) -> Iterator[RenderableType]:
