@@ -5,6 +5,7 @@ Docker is a stand-in, but in the test of the whole stack, which needs an engine.
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -94,6 +95,13 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+def asked_at(target: Compose, port: int) -> Compose:
+    """Return the target, its agent's metrics being looked for at a port."""
+    agent = target._stack.agent.model_copy(update={"metrics_port": port})
+    target._stack = target._stack.model_copy(update={"agent": agent})
+    return target
+
+
 class TestTarget:
     @pytest.fixture
     def engine(self, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -158,10 +166,22 @@ class TestTarget:
         with pytest.raises(KitError, match=r"^Asking Docker failed \(.*daemon running\?\); start it, or let this user"):
             target.check(folder)
 
-    def test_docker_without_compose_is_one_sentence(self, engine: Path, target: Compose, folder: Path) -> None:
+    def test_docker_without_compose_is_the_same_sentence_everywhere(
+        self, engine: Path, target: Compose, folder: Path, closed: int
+    ) -> None:
         self.change(engine, compose=None)
-        with pytest.raises(KitError, match=r"^Asking for Docker Compose failed \(.*\); install Docker's plugin for it"):
+        sentence = (
+            r"^Asking for Docker Compose failed \(docker: unknown command: docker compose\); this needs the Compose "
+            r"plugin of Docker, 2\.24 or later; install docker-compose-plugin\.$"
+        )
+        with pytest.raises(KitError, match=sentence):
             target.check(folder)
+        with pytest.raises(KitError, match=sentence):
+            target.plan(folder)
+        with pytest.raises(KitError, match=sentence):
+            target.remove(folder, state=False)
+        (node,) = asked_at(target, closed).nodes(folder)
+        assert re.search(sentence, node.problem)
 
     def test_two_roll_outs_in_a_row_change_nothing(self, target: Compose, folder: Path) -> None:
         assert len(target.plan(folder)) == len(SERVICES)
@@ -195,10 +215,7 @@ class TestTarget:
         assert (node.name, node.agent, node.problem) == ("n1", agent, "")
 
     def test_an_agent_that_does_not_answer_is_said(self, target: Compose, folder: Path, closed: int) -> None:
-        target._stack = target._stack.model_copy(
-            update={"agent": target._stack.agent.model_copy(update={"metrics_port": closed})}
-        )
-        node = target.nodes(folder)[0]
+        node = asked_at(target, closed).nodes(folder)[0]
         assert node.agent is None
         assert node.problem.startswith(f"No agent answers at 127.0.0.1:{closed} (")
         assert node.problem.endswith("; see `docker compose ps` and `docker compose logs`.")

@@ -49,10 +49,13 @@ def _answer(state: dict[str, Any], words: list[str]) -> str:
     match words:
         case ["info", *_]:
             return "28.2.2\n"
-        case ["compose", *_] if state["compose"] is None:
+        case ["compose", *rest] if state["compose"] is None:
+            if flag := next((word for word in rest if word.startswith("-")), None):  # taken for one of docker's own
+                usage = "Usage:  docker [OPTIONS] COMMAND [ARG...]\n\nRun 'docker --help' for more information"
+                sys.exit(f"unknown flag: {flag}\n\n{usage}")
             sys.exit("docker: unknown command: docker compose\n\nRun 'docker --help' for more information")
-        case ["compose", "version", "--short"]:
-            return f"{state['compose']}\n"
+        case ["compose", "version"]:
+            return f"Docker Compose version v{state['compose']}\n"
         case ["compose", "config", "--services"]:
             return "".join(f"{name}\n" for name in _services())
         case ["compose", "config", "--format", "json"]:

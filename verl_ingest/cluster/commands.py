@@ -1,5 +1,6 @@
 """Run a program of the cluster (kubectl, ansible-playbook, srun, docker); its failure -> one sentence."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 from verl_ingest.errors import KitError
 
 TIMEOUT_S = 600
+_ERROR = re.compile(r"\b(error|unknown)\b", re.IGNORECASE)
 
 
 def run(command: Sequence[str], *, what: str, remedy: str, **other: Any) -> str:
@@ -47,6 +49,7 @@ def attempt(
 
 
 def last_words(output: str) -> str:
-    """Return the last line that says something, without its full stop."""
+    """Return the first line that names an error, which advice may follow, else the last; without its full stop."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1].rstrip(".") if lines else "it said nothing"
+    errors = [line for line in lines if _ERROR.search(line)]
+    return (errors or lines[-1:] or ["it said nothing"])[0].rstrip(".")

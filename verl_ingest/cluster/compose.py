@@ -74,7 +74,7 @@ class Compose:
         try:
             return [Node(self._node, metrics.read(self._stack))]
         except KitError as error:
-            return [Node(self._node, None, f"{str(error).partition(';')[0]}; {_REMEDY}.")]
+            return [Node(self._node, None, _why(error))]
 
     def tried(self, folder: Path) -> Sequence[str]:
         """Return every node, each of which must have an agent that answers."""
@@ -193,7 +193,20 @@ def _on_host(path: str) -> Path:
 
 
 def _compose(*arguments: str) -> str:
-    return _docker("compose", *arguments)
+    try:
+        return _docker("compose", *arguments)
+    except KitError:
+        _version()  # where the plugin is missing, Docker takes its flags for its own, and complains of those
+        raise
+
+
+def _why(error: KitError) -> str:
+    """Say why an agent does not answer: Compose is missing, or what its containers tell."""
+    try:
+        _version()
+    except KitError as missing:
+        return str(missing)
+    return f"{str(error).partition(';')[0]}; {_REMEDY}."
 
 
 def _docker(*arguments: str) -> str:
@@ -209,25 +222,35 @@ def _engine() -> Iterator[Check]:
         remedy="start it, or let this user use it (group docker)",
         timeout_s=20,
     ).strip()
-    oldest = ".".join(map(str, OLDEST_COMPOSE))
-    version = commands.run(
-        ["docker", "compose", "version", "--short"],
-        what="Asking for Docker Compose",
-        remedy=f"install Docker's plugin for it, {oldest} or later",
-    ).strip()
+    version, oldest = _version(), _dotted(OLDEST_COMPOSE)
     if _numbers(version) < OLDEST_COMPOSE:
         yield Check("Docker", "wrong", f"Docker Compose is {version}.", f"update it to {oldest} or later")
     else:
         yield Check("Docker", "fine", f"Docker {engine} answers; Compose is {version}.")
 
 
+def _version() -> str:
+    """Return Compose's version, such as 2.40.3; raises KitError where Docker has no Compose."""
+    oldest = _dotted(OLDEST_COMPOSE)
+    printed = commands.run(
+        ["docker", "compose", "version"],
+        what="Asking for Docker Compose",
+        remedy=f"this needs the Compose plugin of Docker, {oldest} or later; install docker-compose-plugin",
+    )
+    return printed.split()[-1].removeprefix("v")
+
+
 def _fluent_bit() -> Iterator[Check]:
     version = compose.values(CHECKOUT)["FLUENT_BIT_VERSION"]
     if _numbers(version) < OLDEST_FLUENT_BIT:
-        oldest = ".".join(map(str, OLDEST_FLUENT_BIT))
-        yield Check("Fluent Bit", "wrong", f"FLUENT_BIT_VERSION in .env is {version}.", f"set it to {oldest} or later")
+        remedy = f"set it to {_dotted(OLDEST_FLUENT_BIT)} or later"
+        yield Check("Fluent Bit", "wrong", f"FLUENT_BIT_VERSION in .env is {version}.", remedy)
     else:
         yield Check("Fluent Bit", "fine", f"The agent is Fluent Bit {version}.")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
