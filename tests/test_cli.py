@@ -10,6 +10,10 @@ import pytest
 
 import verl_ingest
 from verl_ingest import cli, render, settings
+from verl_ingest.checks import agents
+from verl_ingest.checks.check import Check
+from verl_ingest.cluster.slurm import Slurm
+from verl_ingest.cluster.target import Node
 
 COMMANDS = [
     *("apply", "key", "deploy", "status", "undeploy", "load", "summarize", "audit", "lag", "dead-letters"),
@@ -60,6 +64,36 @@ def test_the_settings_file_can_be_named(tmp_path: Path):
     (tmp_path / "other.yml").write_text("timezone: Nowhere\n")
     done = run("--settings", "other.yml", "apply", folder=tmp_path)
     assert done.stderr.startswith("error: other.yml: timezone is 'Nowhere': ")
+
+
+def test_commands_in_a_sentence_are_those_of_the_settings_file_that_was_named(tmp_path: Path, ask):
+    file = tmp_path / "my cluster.yml"
+    file.write_text("run: r\n")
+    sentence = "error: No run 'nobody' is pinned; `verl-ingest pins` lists those that are.\n"
+    assert ask("unpin", "nobody").err == sentence
+    named = sentence.replace("`verl-ingest", f"`verl-ingest --settings '{file}'")
+    assert ask("--settings", str(file), "unpin", "nobody").err == named
+    assert ask("unpin", "nobody").err == sentence  # not remembered
+
+
+def test_remedies_of_the_doctor_are_those_of_the_settings_file_that_was_named(tmp_path: Path, monkeypatch, command):
+    file = tmp_path / "cluster.yml"
+    file.write_text("elasticsearch_url: http://127.0.0.1:1\n")
+    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
+    check = Check("lag", "wrong", "Behind.", "`verl-ingest lag` shows the numbers")
+    monkeypatch.setattr(agents, "check", lambda _: iter([check]))
+    assert f"`verl-ingest --settings {file} lag` shows the numbers" in command("--settings", str(file), "doctor").out
+    assert "`verl-ingest lag` shows the numbers" in command("doctor").out
+
+
+@pytest.mark.server
+@pytest.mark.usefixtures("templated")
+def test_problems_of_a_status_are_those_of_the_settings_file_that_was_named(tmp_path: Path, monkeypatch, ask):
+    file = tmp_path / "cluster.yml"
+    file.write_text("deploy: {target: slurm, slurm: {folder: /shared}}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Slurm, "nodes", lambda *_: [Node("a", None, "No agent answers; run `verl-ingest deploy`.")])
+    assert f"run `verl-ingest --settings {file} deploy`." in ask("--settings", str(file), "status").out
 
 
 @pytest.mark.parametrize(
@@ -125,7 +159,6 @@ def test_apply_says_how_each_template_stands(templated, elasticsearch_url: str, 
         "index template verl-samples: kept",
         "index template verl-steps: kept",
         "index template verl-kit-state: kept",
-        "Roles: none, since security is off; whoever reaches the server may do everything.",
     ]
 
 
@@ -136,7 +169,7 @@ def test_apply_dry_run_says_what_changes_and_writes_nothing(templated, elasticse
         done = run("apply", "--dry-run", folder=tmp_path, **many)
         assert (done.returncode, done.stderr) == (0, "")
         setting = "  setting index.number_of_shards: 1 -> 2\n"
-        assert f"component template verl@kit: updated\n{setting}index template verl: kept\n" in done.stdout
+        assert f"component template verl@kit: to be updated\n{setting}index template verl: kept\n" in done.stdout
         assert done.stdout.endswith("Dry run: nothing was written.\n")
     done = run("apply", "--dry-run", "--diff", folder=tmp_path, **many)
     assert f"{setting}--- on the server\n" in done.stdout
@@ -152,9 +185,8 @@ def test_apply_refuses_to_replace_the_work_of_others(templated, elasticsearch_ur
             assert "index template verl-samples: differs (not written by verl-ingest)\n  " in done.stdout
             assert "\n--- on the server\n" in done.stdout
             assert done.stderr == (
-                "error: Nothing was written to Elasticsearch, because the kit did not write what stands there as "
-                "index template verl-samples; keep your own settings in verl@custom, "
-                "and let --overwrite replace the rest.\n"
+                "error: Nothing was written to Elasticsearch, because index template verl-samples was not written by "
+                "verl-ingest; keep your own settings in verl@custom, and let --overwrite replace the rest.\n"
             )
     finally:
         done = run("apply", "--overwrite", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)

@@ -45,7 +45,8 @@ class TestKibana:
         assert (found["Kibana"].verdict, found["Kibana's assets"].verdict) == ("fine", "watch")
         assert found["Kibana's assets"].found == "6 assets (data view verl, ...) are not there."
         assert found["Kibana's assets"].remedy == "run `verl-ingest apply`"
-        assert look(settings, before_apply=True)["Kibana's assets"].verdict == "fine"
+        found = look(settings, before_apply=True)["Kibana's assets"]
+        assert found == Check("Kibana's assets", "fine", "6 assets (data view verl, ...) are to be created.")
 
         with kibana.connect(settings) as connected:
             kibana.write(connected, kibana.compare(connected, objects.objects(settings)))
@@ -58,6 +59,7 @@ class TestKibana:
         assert found.verdict == "watch"
         assert found.found.startswith("Saved search verl-warnings is changed by hand")
         assert look(settings, before_apply=True)["Kibana's assets"].verdict == "wrong"
+        assert look(settings, before_apply=True, overwrite=True)["Kibana's assets"].verdict == "fine"
 
     def test_away(self) -> None:
         found = look(Settings(kibana_url=NOWHERE))

@@ -184,7 +184,8 @@ class TestAssets:
         assert found["templates"].verdict == "wrong"
         assert found["templates"].remedy == "run `verl-ingest apply`"
         assert found["ILM"].verdict == "fine"
-        assert verdicts(assets.check(of(secured, "root"), before_apply=True))["templates"] == "fine"
+        found = named(assets.check(of(secured, "root"), before_apply=True))["templates"]
+        assert (found.verdict, found.found.endswith(" are to be created.")) == ("fine", True)
 
     @pytest.mark.usefixtures("index")
     def test_all_is_as_applied(self, secured: str) -> None:
@@ -239,8 +240,13 @@ class TestAssets:
         found = named(assets.check(of(secured, "root")))["templates"]
         assert found.verdict == "watch"
         assert "changed by hand" in found.found
-        assert "apply --dry-run` shows the difference" in found.remedy
-        assert verdicts(assets.check(of(secured, "root"), before_apply=True))["templates"] == "wrong"
+        shown = "`verl-ingest apply --dry-run` shows the difference, "
+        assert found.remedy == f"{shown}`verl-ingest apply --overwrite` takes the kit's"
+        found = named(assets.check(of(secured, "root"), before_apply=True))["templates"]
+        assert found.verdict == "wrong"
+        assert found.remedy == f"{shown}`verl-ingest deploy --overwrite` takes the kit's"
+        found = named(assets.check(of(secured, "root"), before_apply=True, overwrite=True))["templates"]
+        assert found == Check("templates", "fine", "Index template verl is to be updated.")
 
     @pytest.mark.usefixtures("index")
     def test_a_template_of_someone_else_that_claims_the_indices(self, secured: str, root: Elasticsearch) -> None:

@@ -239,7 +239,7 @@ def served(templated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Grafana]:
 def test_apply_prepares_grafana_too(ask, served: Grafana, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("VERL_INGEST_GRAFANA__TOKEN", TOKEN)
     dry = ask("apply", "--dry-run")
-    assert dry.out.splitlines()[-2:] == [f"{DASHBOARDS[-1]}: created", "Dry run: nothing was written."]
+    assert dry.out.splitlines()[-2:] == [f"{DASHBOARDS[-1]}: to be created", "Dry run: nothing was written."]
     assert writes(served) == []
     assert ask("apply").code == 0
     assert len(writes(served)) == len(NAMES) - 1

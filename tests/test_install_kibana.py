@@ -331,7 +331,7 @@ def test_apply_prepares_kibana_too(ask, served: Kibana):
 
 def test_a_dry_run_writes_nothing(ask, served: Kibana):
     done = ask("apply", "--dry-run")
-    assert done.out.splitlines()[-2:] == ["saved search verl-unparsed: created", "Dry run: nothing was written."]
+    assert done.out.splitlines()[-2:] == ["saved search verl-unparsed: to be created", "Dry run: nothing was written."]
     assert IMPORT not in map(str, served.requests)
 
 
@@ -350,7 +350,11 @@ def test_the_work_of_others_is_refused_with_advice(ask, served: Kibana):
     assert done.code == 1
     assert "saved search verl-unparsed: differs (not written by verl-ingest)\n  " in done.out
     assert done.err == (
-        "error: Nothing was written to Kibana, because the kit did not write what stands there as saved search "
-        "verl-unparsed; save yours under another name, and let --overwrite replace the rest.\n"
+        "error: Nothing was written to Kibana, because saved search verl-unparsed was not written by "
+        "verl-ingest; save yours under another name, and let --overwrite replace the rest.\n"
     )
+    assert ask("apply", "--overwrite").code == 0
+    served.stored["default"]["search", "verl-unparsed"]["attributes"]["title"] = "Mine"
+    done = ask("apply")
+    assert "because saved search verl-unparsed was changed by hand after verl-ingest " in done.err
     assert ask("apply", "--overwrite").code == 0

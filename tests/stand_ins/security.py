@@ -17,6 +17,7 @@ class Security(Recording):
         super().__init__()
         self.roles: dict[str, dict[str, Any]] = {}
         self.has_all = True  # on indices
+        self.login_roles = ["someone"]
         self.cluster = {"manage_security", "read_security", "manage_own_api_key", "monitor"}
 
     def answer(self, request: Request) -> Answer:
@@ -36,6 +37,8 @@ class Security(Recording):
                 wanted = set(request.json.get("cluster", ()))
                 has_all = self.has_all and wanted <= self.cluster
                 return _json(200, {"username": "tester", "has_all_requested": has_all})
+            case "GET", ["_authenticate"]:
+                return _json(200, {"username": "tester", "roles": self.login_roles})
             case "PUT", ["api_key"]:
                 days = int(request.json["expiration"].removesuffix("d"))
                 key = {"id": "x1", "name": request.json["name"], "api_key": "s3cret"}

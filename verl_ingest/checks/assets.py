@@ -17,25 +17,25 @@ from verl_ingest.settings import Settings
 NAME = "templates"
 
 
-def check(settings: Settings, *, before_apply: bool = False) -> Iterator[Check]:
+def check(settings: Settings, *, before_apply: bool = False, overwrite: bool = False) -> Iterator[Check]:
     """Yield a check on each kind of asset, and on the indices that were made without them.
 
-    Before an `apply`, which brings what is missing, just that counts which it would not replace.
+    Before an `apply`, which brings what is missing, just that counts which it would not replace; none with `overwrite`.
     """
     with client.connect(settings) as server:
-        yield from asked(NAME, partial(_rows, settings, before_apply), server, settings)
+        yield from asked(NAME, partial(_rows, settings, before_apply, overwrite), server, settings)
         yield from asked("roles", _roles, server, settings)
         yield from asked("indices", partial(_indices, settings, before_apply), server, settings)
 
 
-def _rows(settings: Settings, before_apply: bool, server: Elasticsearch) -> Iterator[Check]:
-    lacking, strange = ("fine", "wrong") if before_apply else ("wrong", "watch")
-    found = apply.compare(server, apply.wanted(settings))
+def _rows(settings: Settings, before_apply: bool, overwrite: bool, server: Elasticsearch) -> Iterator[Check]:
+    judge = partial(drift.judge, lacking="wrong", before_apply=before_apply)
+    found = apply.compare(server, apply.wanted(settings), overwrite=overwrite)
     templates = [row for row in found if row.asset.kind != "ilm_policy"]
     policies = [row for row in found if row.asset.kind == "ilm_policy"]
-    yield drift.judge(NAME, templates, lacking=lacking, strange=strange)
+    yield judge(NAME, templates)
     if policies:
-        yield drift.judge("ILM", policies, lacking=lacking, strange=strange)
+        yield judge("ILM", policies)
     else:
         yield Check("ILM", "fine", "This server is built without it: old days are not merged.")
 
@@ -45,7 +45,7 @@ def _roles(server: Elasticsearch) -> Iterator[Check]:
     if user is None:  # without security there are none
         return
     try:
-        check = drift.judge("roles", apply.compare(server, roles.wanted()), lacking="unknown", strange="watch")
+        check = drift.judge("roles", apply.compare(server, roles.wanted()), lacking="unknown")
     except roles.NotKept as error:
         check = said("roles", "unknown", str(error))
     else:

@@ -17,36 +17,35 @@ from verl_ingest.settings import Settings
 KIBANA, GRAFANA, SERVICE = "Kibana", "Grafana", "service"
 
 
-def check(settings: Settings, *, before_apply: bool = False) -> Iterator[Check]:
+def check(settings: Settings, *, before_apply: bool = False, overwrite: bool = False) -> Iterator[Check]:
     """Yield a check on each that the settings name, and on its assets.
 
-    Before an `apply`, which brings what is missing, just those assets count which it would not replace, and the service
-    need not be there yet.
+    Before an `apply`, which brings what is missing, just those assets count which it would not replace (none with
+    `overwrite`), and the service need not be there yet.
     """
-    lacking, strange = ("fine", "wrong") if before_apply else ("watch", "watch")
-    judge = partial(drift.judge, lacking=lacking, strange=strange)
-    yield from answered(KIBANA, lambda: _kibana(settings, judge))
-    yield from answered(GRAFANA, lambda: _grafana(settings, judge))
+    judge = partial(drift.judge, lacking="watch", before_apply=before_apply)
+    yield from answered(KIBANA, lambda: _kibana(settings, judge, overwrite))
+    yield from answered(GRAFANA, lambda: _grafana(settings, judge, overwrite))
     if not before_apply:
         yield from answered(SERVICE, lambda: _service(settings))
 
 
-def _kibana(settings: Settings, judge: partial[Check]) -> Iterator[Check]:
+def _kibana(settings: Settings, judge: partial[Check], overwrite: bool) -> Iterator[Check]:
     if settings.kibana_url is None:
         yield _unset(KIBANA, "kibana_url")
         return
     with kibana.connect(settings) as server:
-        rows = kibana.compare(server, objects.objects(settings))
+        rows = kibana.compare(server, objects.objects(settings), overwrite=overwrite)
     yield Check(KIBANA, "fine", f"It answers at {settings.kibana_url}.")
     yield judge("Kibana's assets", rows)
 
 
-def _grafana(settings: Settings, judge: partial[Check]) -> Iterator[Check]:
+def _grafana(settings: Settings, judge: partial[Check], overwrite: bool) -> Iterator[Check]:
     if settings.grafana_url is None:
         yield _unset(GRAFANA, "grafana_url")
         return
     with grafana.connect(settings) as server:
-        rows = grafana.compare(server, settings) if settings.grafana.token else None
+        rows = grafana.compare(server, settings, overwrite=overwrite) if settings.grafana.token else None
     yield Check(GRAFANA, "fine", f"It answers at {settings.grafana_url}.")
     if rows is None:
         why = "Not looked at, since there is no token to ask with."

@@ -24,6 +24,7 @@ from verl_ingest.cli import (
     retention,
     serve,
     summarize,
+    terminal,
 )
 from verl_ingest.errors import KitError
 
@@ -82,6 +83,7 @@ def _common(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
+    terminal.SETTINGS_FILE.set(file)
     context.obj = settings.load(file)
 
 
@@ -93,7 +95,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except KitError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {terminal.as_called(str(error))}", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:  # `| head` has seen enough; what is still buffered must not be tried again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,7 +12,7 @@ from verl_ingest import differences
 from verl_ingest import render as rendering
 from verl_ingest.changes import Row
 from verl_ingest.cli import reference
-from verl_ingest.context.words import counted
+from verl_ingest.context.words import counted, listed
 from verl_ingest.edge import folder
 from verl_ingest.errors import KitError
 from verl_ingest.index import apply as templates
@@ -87,6 +87,8 @@ def _roles(server: Elasticsearch, plan: Plan) -> None:
         rows = templates.compare(server, roles.wanted(), overwrite=plan.overwrite)
         if _may_write("the roles of Elasticsearch", rows, "give yours another name", plan):
             templates.write(server, rows)
+    except roles.NotNeeded:
+        return
     except roles.NotKept as error:
         typer.echo(str(error))
 
@@ -134,20 +136,22 @@ def _may_write(server: str, rows: Sequence[Row], advice: str, plan: Plan) -> boo
     """Show how assets stand; raises KitError where one is a stranger's, with the advice on what to do with it."""
     if plan.brief and (kept := sum(row.state == "kept" for row in rows)):
         typer.echo(f"{server}: {counted(kept, 'asset')} as the kit wants them")
+    refused = [row for row in rows if row.state == "differs"]
+    prefix = "to be " if plan.dry_run or refused else ""
     for row in rows:
         if plan.brief and row.state == "kept":
             continue
         about = row.why or row.versions
-        typer.echo(f"{row.name}: {row.state}" + (f" ({about})" if about else ""))
+        state = f"{prefix}{row.state}" if row.is_to_be_written else row.state
+        typer.echo(f"{row.name}: {state}" + (f" ({about})" if about else ""))
         for phrase in row.news:
             typer.echo(f"  {phrase}")
         if row.diff and (plan.diff or (row.why and not row.is_newer)):
             typer.echo(row.diff)
-    refused = [row for row in rows if row.state == "differs"]
-    if strange := [row.name for row in refused if not row.is_newer]:
+    if strange := [f"{row.name} was {row.why}" for row in refused if not row.is_newer]:
         raise KitError(
-            f"Nothing was written to {server}, because the kit did not write what stands there as "
-            f"{' and '.join(strange)}; {advice}, and let --overwrite replace the rest."
+            f"Nothing was written to {server}, because {listed(strange)}; {advice}, and let --overwrite replace the "
+            "rest."
         )
     if refused:
         raise KitError(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +43,7 @@ def deploy_agents(
     _heading("Checks")
     folder = targets.build(target)
     with terminal.waiting("asking Elasticsearch and the nodes"):
-        found = list(preflight.checks(settings, target, folder))
+        found = terminal.checks_as_called(preflight.checks(settings, target, folder, overwrite=overwrite))
     terminal.show(show_checks.table(found, names=show_checks.width(found)))
     if wrong := [check for check in found if check.verdict == "wrong"]:
         raise KitError(f"Nothing was changed, since {counted(len(wrong), 'thing')} must be mended first, named above.")
@@ -83,20 +84,33 @@ def show_status(
 ) -> None:
     """Show each node: its agent and what it has sent, what Elasticsearch has of it, and which ranks are missing.
 
-    Exit code 1 where an agent does not answer, has dropped records, or ranks are missing.
+    Exit code 1 where an agent or Elasticsearch does not answer, records were refused or dropped, or ranks are missing.
     """
     settings: Settings = context.obj
     target = targets.of(settings)
     nodes = target.nodes(targets.build(target))
-    with client.explained(settings), client.connect(settings) as server:
-        came = arrivals.read(server, now=time.time())
-    rows = status.rows(nodes, came)
+    came, trouble = _arrivals(settings)
+    rows = [
+        replace(row, problems=[terminal.as_called(problem) for problem in row.problems])
+        for row in status.rows(nodes, came)
+    ]
     if as_json:
         typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
     else:
-        terminal.show(show.render(rows))
-    if any(row.problems for row in rows):
+        terminal.show(show.render(rows, terminal.as_called(trouble)))
+    if as_json and trouble:
+        raise KitError(trouble)
+    if trouble or any(row.problems for row in rows):
         raise typer.Exit(1)
+
+
+def _arrivals(settings: Settings) -> tuple[list[arrivals.Arrivals], str]:
+    """Return what came of each host; nothing where Elasticsearch does not tell, and then why."""
+    try:
+        with client.explained(settings), client.connect(settings) as server:
+            return arrivals.read(server, now=time.time()), ""
+    except KitError as error:
+        return [], str(error)
 
 
 def undeploy_agents(
@@ -147,7 +161,7 @@ def _tell(lines: Iterable[str], none: str) -> None:
     said = False
     for line in lines:
         said = True
-        typer.echo(line)
+        typer.echo(terminal.as_called(line))
     if not said:
         typer.echo(none)
 

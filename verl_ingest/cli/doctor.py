@@ -1,11 +1,12 @@
 """The command that says whether the pipeline is well: doctor."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import orjson
 import typer
 
-from verl_ingest.checks.examine import examine
+from verl_ingest.checks.examine import Examined, examine
 from verl_ingest.cli import terminal
 from verl_ingest.show import doctor as show
 
@@ -19,7 +20,8 @@ def doctor(
     Each check is fine, watch, wrong or unknown, and says what to do. Nothing is changed. It can be run anywhere; the
     agent is looked at where one runs. Exit code 1 if anything is wrong.
     """
-    found = examine(context.obj)
+    groups = examine(context.obj).groups
+    found = Examined([replace(group, checks=terminal.checks_as_called(group.checks)) for group in groups])
     if as_json:
         typer.echo(orjson.dumps(found.as_json(), option=orjson.OPT_INDENT_2).decode())
     else:

@@ -1,12 +1,36 @@
 """What commands print to: a terminal, or a pipe, which gets lines that are whole and end with what they say."""
 
+import shlex
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import replace
+from pathlib import Path
+
 import orjson
 import typer
 from rich.console import Console, RenderableType
 from rich.status import Status
 
+from verl_ingest.checks.check import Check
+
 WIDEST = 100
 ENDLESS = 100_000
+
+# The file of --settings as the user wrote it, None without.
+SETTINGS_FILE: ContextVar[Path | None] = ContextVar("SETTINGS_FILE", default=None)
+
+
+def as_called(sentence: str) -> str:
+    """Give --settings, where this call has it, to the kit's commands in a sentence, so that a copied one reads it."""
+    file = SETTINGS_FILE.get()
+    if file is None:
+        return sentence
+    return sentence.replace("`verl-ingest ", f"`verl-ingest --settings {shlex.quote(str(file))} ")
+
+
+def checks_as_called(checks: Iterable[Check]) -> list[Check]:
+    """Return checks whose sentences name commands as this call would have them."""
+    return [replace(check, found=as_called(check.found), remedy=as_called(check.remedy)) for check in checks]
 
 
 def console() -> Console:

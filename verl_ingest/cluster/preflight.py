@@ -3,18 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from verl_ingest.checks import assets, links, server
+from verl_ingest.checks import assets, links, login, server
 from verl_ingest.checks.check import Check, answered
+from verl_ingest.cluster.compose import Compose
 from verl_ingest.cluster.target import Target
 from verl_ingest.edge import fluentbit, lint
 from verl_ingest.settings import Settings
 
 
-def checks(settings: Settings, target: Target, folder: Path) -> Iterator[Check]:
-    """Yield a verdict on each thing that the deployment of these settings needs; nothing is changed."""
+def checks(settings: Settings, target: Target, folder: Path, *, overwrite: bool = False) -> Iterator[Check]:
+    """Yield a verdict on each thing that the deployment of these settings needs; nothing is changed.
+
+    With `overwrite` what someone else changed under the kit's names is no obstacle.
+    """
     yield from _configuration(settings)
-    yield from _elasticsearch(settings)
-    yield from links.check(settings, before_apply=True)
+    yield from _elasticsearch(settings, target, overwrite)
+    yield from links.check(settings, before_apply=True, overwrite=overwrite)
     yield from answered(target.name, lambda: target.check(folder))
 
 
@@ -27,9 +31,11 @@ def _configuration(settings: Settings) -> Iterator[Check]:
         yield Check("configuration", "fine", "Nothing in it is unknown, nothing loses lines.")
 
 
-def _elasticsearch(settings: Settings) -> Iterator[Check]:
+def _elasticsearch(settings: Settings, target: Target, overwrite: bool) -> Iterator[Check]:
     for check in server.check(settings, before_apply=True):
         yield check
         if check.name == server.NAME and check.verdict == "wrong":
             return  # what does not answer can't be asked for more
-    yield from assets.check(settings, before_apply=True)
+    if target.name != Compose.name:  # whose agent has the login that is in .env
+        yield from login.check(settings)
+    yield from assets.check(settings, before_apply=True, overwrite=overwrite)

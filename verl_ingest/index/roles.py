@@ -44,6 +44,10 @@ class NotKept(StoreError):
     """The server does not take or show roles over its API, at least not from this login; nothing else is wrong."""
 
 
+class NotNeeded(NotKept):
+    """There is nothing to do about roles: security is off, or the login has one of the kit's, from a file."""
+
+
 def wanted() -> list[Template]:
     """Return the roles as assets that can be compared and written as templates are."""
     return [Template("role", name, body | {"_meta": changes.mark(body)}) for name, body in BODIES.items()]
@@ -77,13 +81,15 @@ def read(client: Elasticsearch) -> dict[str, dict[str, Any]]:
     except NotFoundError as error:  # so are roles that are kept in files
         if client.security.has_privileges(cluster=["manage_security"])["has_all_requested"]:
             return {}
+        if {*BODIES} & {*client.security.authenticate()["roles"]}:
+            raise NotNeeded("Roles: not shown; there are some, since the login has one.") from error
         raise NotKept(f"Roles: none seen, and the login lacks manage_security to write any; {_ONCE}.") from error
     except AuthorizationException as error:
         raise NotKept("Roles: not compared, since the login lacks read_security; use one of verl_admin.") from error
     except ApiError as error:
         if error.status_code not in (400, 405):
             raise
-        raise NotKept("Roles: none, since security is off; whoever reaches the server may do everything.") from error
+        raise NotNeeded("Roles: none, since security is off.") from error
     return {name: _content(body) for name, body in found.items()}
 
 
