@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,9 @@ class Loader:
 
     def tried(self, folder: Path) -> Sequence[str]:
         return answering(self._nodes)
+
+    def nodes(self, folder: Path) -> Sequence[Node]:
+        return self._nodes
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         for node, each in marks.items():
@@ -142,6 +146,19 @@ class TestFly:
         assert marks_left(templated) == 0
         assert not list(tmp_path.rglob("*.jsonl"))
 
+    def test_an_agent_of_which_nothing_is_accepted_is_the_reason(
+        self, templated: Elasticsearch, settings: Settings, tmp_path: Path
+    ) -> None:
+        refused = replace(AGENT, delivered=0, retries=13, chunks=1)
+        nodes = [Node("gpu-1", refused), Node("gpu-2", AGENT), Node("gpu-3", refused)]
+        expected = re.escape(
+            "The record written on gpu-2 and gpu-3 was not found within 2 s: Elasticsearch refuses what the "
+            "agent on gpu-3 sends, or can't be reached from there (nothing delivered, sent again 13 times); "
+            "the log of that service, pod or container says why."
+        )
+        with pytest.raises(KitError, match=expected):
+            fly(settings, Loader(templated, nodes, deaf=["gpu-2", "gpu-3"]), tmp_path)
+
     def test_what_came_late_of_an_earlier_try_is_removed(
         self, templated: Elasticsearch, settings: Settings, tmp_path: Path
     ) -> None:
@@ -152,8 +169,8 @@ class TestFly:
         assert marks_left(templated) == 0
 
     def test_an_agent_that_can_not_be_asked(self, templated: Elasticsearch, settings: Settings, tmp_path: Path) -> None:
-        nodes = [Node("gpu-1", AGENT), Node("gpu-2", None, "gpu-2 does not answer ssh; start it.")]
-        with pytest.raises(KitError, match=r"^1 agent of 2 can't be asked: gpu-2 does not answer ssh; start it\.$"):
+        nodes = [Node("gpu-1", AGENT), Node("gpu-2", None, "It does not answer ssh; start it.")]
+        with pytest.raises(KitError, match=r"^1 agent of 2 can't be asked: gpu-2: It does not answer ssh; start it\.$"):
             fly(settings, Loader(templated, nodes), tmp_path)
 
     def test_no_node(self, templated: Elasticsearch, settings: Settings, tmp_path: Path) -> None:

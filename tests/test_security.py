@@ -16,6 +16,7 @@ from tests.conftest import ES_URL, ES_VERSION
 from tests.serving import served
 from tests.test_cli import run
 from tests.waiting import wait_for
+from verl_ingest.checks import login
 from verl_ingest.cli import retention
 from verl_ingest.index import client, roles
 from verl_ingest.install import http
@@ -125,11 +126,11 @@ def test_an_admin_audits_repairs_and_summarises(secured: Secured, loaded: str, l
     assert f"{LINES} made again" in summarised.out
 
 
-def test_an_admin_is_told_that_roles_are_not_his_to_write(loaded: str, as_: As):
+def test_an_admin_whose_roles_are_in_a_file_hears_nothing_of_them(loaded: str, as_: As):
     applied = as_("verl_admin", "apply")
     assert (applied.code, applied.err) == (0, "")
     assert "index template verl: kept\n" in applied.out
-    assert "Roles: none seen, and the login lacks manage_security to write any; apply as a superuser " in applied.out
+    assert "Roles:" not in applied.out  # his own is one of the kit's, from a file
 
 
 def test_a_server_that_takes_no_roles_over_its_api_is_no_failure(loaded: str, as_: As):
@@ -310,14 +311,102 @@ def test_kibana_and_grafana_are_verified_as_well(secured: Secured, stranger: Pat
 # The agent.
 
 
+def checked(secured: Secured, agent: dict[str, str], secret: Path | None) -> tuple[str, str, str]:
+    """Return verdict, finding and remedy of the check of a login of the agents."""
+    (found,) = login.check(secured.settings("verl_admin", agent=agent, deploy={"secret_file": secret}))
+    return found.verdict, found.found.replace(str(secret), "FILE"), found.remedy
+
+
+WRITER = {"username": "verl_writer"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "text", "expected"),
+    [
+        (WRITER, f"{PASSWORD}\n", ("fine", "Accepted, and verl_writer may write records.", "")),
+        (
+            WRITER,
+            "wrong-password",
+            (
+                "wrong",
+                "The server does not accept the password of verl_writer in FILE.",
+                "mend that, or agent.username",
+            ),
+        ),
+        (
+            {"username": "verl_reader"},
+            PASSWORD,
+            (
+                "wrong",
+                "To write records verl_reader lacks auto_configure on verl-* and index on verl-*.",
+                "give that user the role verl_writer (docs/deploy/security.md)",
+            ),
+        ),
+        (
+            {},
+            "bm8ta2V5",
+            (
+                "wrong",
+                "The server does not accept the API key in FILE.",
+                "make a new one (`verl-ingest key verl_writer`); or set agent.username, if it is a password",
+            ),
+        ),
+        (
+            {},
+            '{\n"encoded": "bm8ta2V5"\n}',
+            (
+                "wrong",
+                "What FILE has is no API key, which is one line without blanks.",
+                "write the key's `encoded` form into it, or set agent.username",
+            ),
+        ),
+        (WRITER, " \n", ("wrong", "FILE is empty.", "write the agents' password or API key into it")),
+    ],
+    ids=["right", "wrong", "reader", "no such key", "no key at all", "empty"],
+)
+def test_the_login_that_agents_get_is_tried(
+    secured: Secured, tmp_path: Path, agent: dict[str, str], text: str, expected: tuple[str, str, str]
+):
+    (tmp_path / "secret").write_text(text)
+    assert checked(secured, agent, tmp_path / "secret") == expected
+
+
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        (
+            {},
+            (
+                "wrong",
+                "The server wants a login, and agents have none.",
+                "set agent.username and deploy.secret_file (docs/deploy/security.md)",
+            ),
+        ),
+        (WRITER, ("wrong", "The server wants a login, and verl_writer has no secret.", "set deploy.secret_file")),
+        (
+            WRITER | {"secret_file": "/etc/secret"},
+            ("unknown", "Not tried: agents read it from /etc/secret on the nodes.", ""),
+        ),
+    ],
+    ids=["none", "user alone", "on the nodes"],
+)
+def test_agents_that_get_no_login(secured: Secured, agent: dict[str, str], expected: tuple[str, str, str]):
+    assert checked(secured, agent, None) == expected
+
+
+def test_a_secret_that_is_not_there_is_a_row_and_no_end(secured: Secured, tmp_path: Path):
+    found = "FILE, which has the agents' secret, can't be read (No such file or directory)."
+    assert checked(secured, WRITER, tmp_path / "none") == ("wrong", found, "mend deploy.secret_file")
+
+
 def agent_settings(secured: Secured, folder: Path, *, authority: Path) -> Settings:
     secret = folder / "secret"
     secret.write_text(PASSWORD)
     settings = fluentbit.settings_for(
         folder / "runs", folder / "state", url=secured.url, elasticsearch_ca_certs=authority
     )
-    login = {"username": "verl_writer", "secret_file": str(secret)}
-    return settings.model_copy(update={"agent": settings.agent.model_copy(update=login)})
+    own = {"username": "verl_writer", "secret_file": str(secret)}
+    return settings.model_copy(update={"agent": settings.agent.model_copy(update=own)})
 
 
 def write_lines(folder: Path, run: str) -> None:

@@ -1,13 +1,18 @@
 """Nodes, their agents and what came of them: the search on a real server, the table, the sentences."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 
+import orjson
+import pytest
 from elasticsearch import Elasticsearch
 from rich.console import Console
 
+from tests.command import Outcome
 from tests.documents import START, Document, line, record
 from tests.test_canary import AGENT
-from verl_ingest.cluster import arrivals, status
+from verl_ingest.cluster import arrivals, status, targets
 from verl_ingest.cluster.arrivals import Arrivals
 from verl_ingest.cluster.target import Node
 from verl_ingest.context.words import DASH
@@ -37,6 +42,16 @@ def test_what_came_of_each_host(templated: Elasticsearch, write: Callable[[Itera
         Arrivals("status-a", records=2, flagged=1, age_s=100, missing={}),
         Arrivals("status-b", records=1, flagged=0, age_s=600, missing={}),
     ]
+
+
+def test_what_names_no_host_has_a_row_of_its_own(
+    templated: Elasticsearch, write: Callable[[Iterable[Document]], None]
+) -> None:
+    before = {came.host: came.records for came in of(templated, "not named")}
+    write([line("status-console", 500, "hello", host=None)])
+    (came,) = of(templated, "not named")
+    assert came.records == before.get("not named", 0) + 1
+    assert status.rows([Node("status-gpu", AGENT)], [came])[1].node == "not named"
 
 
 def test_ranks_are_missing_that_are_more_than_one_step_behind(
@@ -85,8 +100,22 @@ class TestRows:
             ("gpu-1", False, None, FINE),
         ]
 
+    def test_an_agent_of_which_nothing_is_accepted_is_not_fine(self) -> None:
+        refused = replace(AGENT, delivered=0, retries=13, chunks=1)
+        (row,) = status.rows([Node("gpu-1", refused)], [FINE])
+        assert row.problems == [
+            "Elasticsearch refuses what the agent on gpu-1 sends, or can't be reached from there (nothing delivered, "
+            "sent again 13 times); the log of that service, pod or container says why."
+        ]
+
+    @pytest.mark.parametrize("fine", [{"retries": 0}, {"delivered": 1}, {"chunks": 0}])
+    def test_what_may_be_under_way_is_not_called_refused(self, fine: dict[str, int]) -> None:
+        agent = replace(AGENT, **{"delivered": 0, "retries": 13, "chunks": 1, **fine})
+        (row,) = status.rows([Node("gpu-1", agent)], [FINE])
+        assert row.problems == []
+
     def test_what_is_wrong(self) -> None:
-        dropped = AGENT.__class__(**{**AGENT.__dict__, "dropped": 7})
+        dropped = replace(AGENT, dropped=7)
         behind = Arrivals("gpu-2", records=1, flagged=0, age_s=4, missing={"ppo": [3, 4]})
         silent = Node("gpu-3", None, "No agent answers; start it.")
         rows = status.rows([Node("gpu-1", dropped), Node("gpu-2", AGENT), silent], [FINE, behind])
@@ -107,6 +136,39 @@ def test_the_table_is_a_line_a_node_within_100_columns() -> None:
     assert first.split() == ["gpu-1", "5.1.4", "60", "s", "9", "0", "nothing", "4.0", "s", "ago", "2,000", "3", "0"]
     assert second.split() == ["gpu-2", "none", *DASH * 8]
     assert problem == "gpu-2: gone"
+
+
+class Cluster:
+    """A cluster of one node, whose agent answers."""
+
+    def nodes(self, folder: Path) -> list[Node]:
+        return [Node("gpu-1", AGENT)]
+
+
+class TestWithoutElasticsearch:
+    @pytest.fixture(autouse=True)
+    def away(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
+        monkeypatch.setattr(targets, "of", lambda _: Cluster())
+        monkeypatch.setattr(targets, "build", lambda _: tmp_path)
+
+    def test_the_agents_are_shown_all_the_same(self, command: Callable[..., Outcome]) -> None:
+        done = command("status")
+        _, row, *problem = done.out.splitlines()
+        assert row.split() == ["gpu-1", "5.1.4", "60", "s", "9", "0", "nothing", *DASH * 4]
+        assert " ".join(" ".join(problem).split()) == (
+            "Elasticsearch at http://127.0.0.1:9 can't be reached (Connection refused); start it, "
+            "or set ELASTICSEARCH_URL."
+        )
+        assert (done.code, done.err) == (1, "")
+
+    def test_json_has_them_and_the_error_stands_beside(self, command: Callable[..., Outcome]) -> None:
+        done = command("status", "--json")
+        (row,) = orjson.loads(done.out)
+        assert (row["node"], row["agent"]["delivered"], row["arrivals"]) == ("gpu-1", 9, None)
+        assert done.code == 1
+        assert done.err.startswith("error: Elasticsearch at http://127.0.0.1:9 can't be reached")
 
 
 def test_no_node_is_not_called_fine() -> None:

@@ -11,13 +11,15 @@ from verl_ingest.index.mappings import RECORDS_PATTERN
 # Ranks of one step write some time apart, so one step behind the run's newest is not yet missing.
 BEHIND = 1
 
+NOT_NAMED = "not named"  # the host of what names none, such as the lines of consoles; no host has a blank in its name
+
 _HOSTS, _RUNS, _RANKS = 1_000, 3, 4_096
 _DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What came of a host: `age_s` seconds ago its newest record was made; `missing` are ranks by run."""
+    """What came of a host, or NOT_NAMED: `age_s` seconds ago its newest record was made; `missing` are ranks by run."""
 
     host: str
     records: int
@@ -40,13 +42,14 @@ def body(*, now: float) -> dict[str, Any]:
     """Return the search of `read`."""
     last_day = {"range": {"@timestamp": {"gt": f"{round(now * 1000) - _DAY_MS}", "format": "epoch_millis"}}}
     by_rank = {"terms": {"field": "rank", "size": _RANKS}, "aggs": {"step": {"max": {"field": "step"}}}}
-    ranks = {"by_host": {"terms": {"field": "host.name", "size": _HOSTS}, "aggs": {"by_rank": by_rank}}}
+    hosts = {"field": "host.name", "missing": NOT_NAMED, "size": _HOSTS}
+    ranks = {"by_host": {"terms": hosts, "aggs": {"by_rank": by_rank}}}
     return {
         "query": {"bool": {"filter": [last_day]}},
         "size": 0,
         "aggs": {
             "hosts": {
-                "terms": {"field": "host.name", "size": _HOSTS},
+                "terms": hosts,
                 "aggs": {"newest": _NEWEST, "flagged": {"filter": {"exists": {"field": "flags"}}}},
             },
             "metrics": {

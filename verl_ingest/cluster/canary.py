@@ -8,7 +8,7 @@ from elasticsearch import ApiError, Elasticsearch
 from elasticsearch.helpers import bulk
 
 from verl_ingest.cluster.mark import RUN, Mark, mark
-from verl_ingest.cluster.target import Target
+from verl_ingest.cluster.target import Target, refusal
 from verl_ingest.context.words import listed
 from verl_ingest.errors import KitError
 from verl_ingest.index import client
@@ -40,10 +40,13 @@ def fly(settings: Settings, target: Target, folder: Path, tell: Callable[[str, f
             target.erase(folder, marks)
             sweep(server)
     if missing:
+        found = f"The record written on {listed(list(missing))} was not found within {settings.deploy.canary_s} s"
+        for node in target.nodes(folder):
+            if node.name in missing and (why := refusal(node)):
+                raise KitError(f"{found}: {why}")
         logs = Path(marks[next(iter(missing))].path).parent
         raise KitError(
-            f"The record written on {listed(list(missing))} was not found within {settings.deploy.canary_s} s; look at "
-            f"that agent's log, whether it may read {logs} there, and at `verl-ingest status`."
+            f"{found}; look at that agent's log, whether it may read {logs} there, and at `verl-ingest status`."
         )
 
 

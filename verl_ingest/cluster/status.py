@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from verl_ingest.cluster.arrivals import Arrivals
-from verl_ingest.cluster.target import Node
+from verl_ingest.cluster.target import Node, refusal
 from verl_ingest.context import words
 from verl_ingest.lag.facts import Agent
 
@@ -36,7 +36,9 @@ def rows(nodes: Sequence[Node], came: Sequence[Arrivals]) -> list[Row]:
 def _problems(node: Node, arrivals: Arrivals | None) -> Iterator[str]:
     if node.agent is None:
         yield f"{node.name}: {node.problem}"
-    elif node.agent.dropped:
+    elif why := refusal(node):
+        yield why
+    if node.agent and node.agent.dropped:
         yield (
             f"{node.name}: the agent dropped {words.counted(node.agent.dropped, 'record')} since its start; "
             "`verl-ingest audit --repair` there ships what the log files still have."

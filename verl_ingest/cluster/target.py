@@ -28,10 +28,23 @@ def answering(nodes: Sequence[Node]) -> list[str]:
     """Return the names of the nodes; raises KitError where there is none, or one whose agent does not answer."""
     silent = [node for node in nodes if node.agent is None]
     if silent:
-        raise KitError(f"{counted(len(silent), 'agent')} of {len(nodes)} can't be asked: {silent[0].problem}")
+        raise KitError(
+            f"{counted(len(silent), 'agent')} of {len(nodes)} can't be asked: {silent[0].name}: {silent[0].problem}"
+        )
     if not nodes:
         raise KitError("No node has an agent; mend the settings of `deploy`, which name the nodes.")
     return [node.name for node in nodes]
+
+
+def refusal(node: Node) -> str | None:
+    """Return the sentence on an agent of which nothing was accepted since its start; None where that is not so."""
+    if node.agent is None or not node.agent.is_refused:
+        return None
+    return (
+        f"Elasticsearch refuses what the agent on {node.name} sends, or can't be reached from there "
+        f"(nothing delivered, sent again {counted(node.agent.retries, 'time')}); "
+        "the log of that service, pod or container says why."
+    )
 
 
 class Target(Protocol):

@@ -12,15 +12,19 @@ from verl_ingest.context.words import DASH, counted, duration
 COLUMNS = ("agent", "up", "delivered", "dropped", "waits", "newest record", "last day", "flagged", "missing ranks")
 
 
-def render(rows: Sequence[Row]) -> Group:
-    """Return a row a node: its agent's counters since its start, and what Elasticsearch has of it of the last day."""
+def render(rows: Sequence[Row], trouble: str = "") -> Group:
+    """Return a row a node: its agent's counters since its start, and what Elasticsearch has of it of the last day.
+
+    `trouble` is why it is not known what Elasticsearch has.
+    """
     table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("node", no_wrap=True)
     for name in COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(Text(row.node, style="red" if row.problems else ""), *_agent(row), *_arrivals(row))
-    problems = [Text(problem, style="red") for row in rows for problem in row.problems]
+    found = [problem for row in rows for problem in row.problems] + ([trouble] if trouble else [])
+    problems = [Text(problem, style="red") for problem in found]
     nodes = sum(row.is_node for row in rows)
     verdict = f"Fine: {counted(nodes, 'node')}, every agent answers." if nodes else "No node has an agent now."
     return Group(table, *problems or [Text(verdict, style="green" if nodes else "yellow")])
