@@ -73,11 +73,16 @@ def test_fluent_bit_is_started_again_when_it_dies(agent: Run, tmp_path: Path) ->
     assert agent("status").returncode == 0
 
 
-def test_an_agent_whose_supervisor_was_killed_counts_and_is_stopped(agent: Run, tmp_path: Path) -> None:
+def test_an_agent_whose_supervisor_was_killed_is_told_and_stopped(agent: Run, tmp_path: Path) -> None:
     agent("start")
     left = wait_for(lambda: child(pid(tmp_path)), timeout=10, what="Fluent Bit")
     os.kill(pid(tmp_path), signal.SIGKILL)
-    assert agent("start").stdout.startswith("runs already")
+    told = agent("status")
+    assert (told.returncode, told.stdout) == (
+        4,
+        "Fluent Bit runs without its supervisor, which was killed: stop it, then start it\n",
+    )
+    assert agent("start").returncode == 1
     assert agent("stop").stdout == "stopped\n"
     assert not alive(int(left))
 

@@ -4,6 +4,7 @@ import grp
 import os
 import platform
 import pwd
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,7 +22,8 @@ from tests import certificates
 from tests.command import Outcome
 from tests.conftest import ES_URL, ES_VERSION
 from tests.test_upgrade import body, older
-from verl_ingest import settings
+from tests.waiting import wait_for
+from verl_ingest import render, settings
 from verl_ingest.cluster import targets
 from verl_ingest.cluster.mark import RUN
 from verl_ingest.edge.trial import free_port
@@ -44,6 +46,7 @@ class Cluster:
     command: Callable[..., Outcome]
     values: dict[str, Any]
     ports: tuple[int, int] = field(default_factory=lambda: (free_port(), free_port()))
+    server: socket.socket | None = None  # another program's
 
     @property
     def agent(self) -> int:
@@ -54,6 +57,12 @@ class Cluster:
 
     def run(self, *words: str) -> Outcome:
         return self.command("--settings", str(self.folder / "settings.yml"), *words)
+
+    def problem(self) -> str:
+        """Return what `status` says is wrong with the agent of this machine."""
+        rows = orjson.loads(self.run("status", "--json").out)
+        [row] = [row for row in rows if row["is_node"]]
+        return " ".join(row["problems"])
 
     def stop(self) -> None:
         script = self.folder / "etc" / "agent.sh"
@@ -83,6 +92,8 @@ def cluster(
         tmp_path, command, {"paths": paths, "agent": agent, "deploy": {"target": "hosts", "hosts": hosts}}, ports
     )
     yield found
+    if found.server:
+        found.server.close()
     found.stop()
 
 
@@ -123,20 +134,29 @@ def test_from_settings_to_a_record_and_back(
     cluster.write(elasticsearch_url=elasticsearch_url, samples={"text_per_step": 7})
     planned = cluster.run("deploy", "--dry-run")
     assert section(planned.out, "Plan")[-3:] == [
-        "configuration: localhost",
+        "configuration (settings.lua): localhost",
         "start of the agent: localhost",
         "Dry run: nothing was written.",
     ]
     assert "text_per_step = 7" not in (cluster.folder / "etc" / "settings.lua").read_text()
     assert cluster.agent == pid
 
+    os.kill(pid, signal.SIGKILL)  # the supervisor; Fluent Bit goes on
+    cluster.write(elasticsearch_url=elasticsearch_url)
+    assert "Fluent Bit runs without its supervisor, which was killed; " in cluster.problem()
+    assert section(cluster.run("deploy").out, "Agents") == ["localhost: start of the agent"]
+    assert cluster.agent != pid
+    assert cluster.problem() == ""
+
     removed = cluster.run("undeploy")
-    assert removed.out == f"localhost: agent stopped, folder {cluster.folder}/etc removed\n"
+    assert removed.out == (
+        f"localhost: agent stopped, folder {cluster.folder}/etc removed; offsets and what waits to be sent stay in "
+        f"{cluster.folder}/state\n"
+    )
     assert not (cluster.folder / "etc").exists()
     assert (cluster.folder / "state" / "rank.db").exists()
     assert cluster.run("undeploy").out == "no agent was there\n"
-    [row] = [row for row in orjson.loads(cluster.run("status", "--json").out) if row["node"] == platform.node()]
-    assert f"No agent answers on port {cluster.ports[1]} of localhost; `verl-ingest deploy` starts it" in str(row)
+    assert f"The agent does not run ({cluster.folder}/etc/agent.sh is not there); " in cluster.problem()
 
     target = targets.of(settings.load(cluster.folder / "settings.yml"))
     # `undeploy --data` would also delete what other tests have on this server.
@@ -212,8 +232,8 @@ class TestWithSecurity:
             planned = secured.run("deploy", "--dry-run")
             assert planned.code == 0
             plan = section(planned.out, "Plan")
-            assert "index template verl: updated" in plan
-            assert "index template verl-kit-state: created" in plan
+            assert "index template verl: to be updated" in plan
+            assert "index template verl-kit-state: to be created" in plan
             [kept] = connected.indices.get_index_template(name="verl")["index_templates"]
             assert kept["index_template"] == body("index-template-verl")
 
@@ -259,6 +279,27 @@ def strange_host(cluster: Cluster) -> None:
     Path("hosts.ini").write_text(f"{LOCAL}\nnode.invalid ansible_python_interpreter=/usr/bin/python3\n")
 
 
+def broken_inventory(cluster: Cluster) -> None:
+    Path("hosts.ini").write_text("[a\nlocalhost what bar=\n")
+
+
+def shim_for_python(cluster: Cluster) -> None:
+    shim = cluster.folder / "python3"
+    shim.write_text(
+        "#!/bin/sh\necho 'pyenv: python3.13: command not found' >&2\necho 'Note: ask for help' >&2\nexit 127\n"
+    )
+    shim.chmod(0o755)
+    Path("hosts.ini").write_text(f"localhost ansible_connection=local ansible_python_interpreter={shim}\n")
+
+
+def taken_forward_port(cluster: Cluster) -> None:
+    cluster.server = socket.create_server(("127.0.0.1", cluster.ports[0]))
+
+
+def taken_metrics_port(cluster: Cluster) -> None:
+    cluster.server = socket.create_server(("127.0.0.1", cluster.ports[1]))
+
+
 def twice(cluster: Cluster) -> None:
     Path("hosts.ini").write_text(f"{LOCAL}\n{LOCAL.replace('localhost', 'node-2')}\n")
 
@@ -271,10 +312,17 @@ WRONG = [
     Wrong(unknown_key, "settings.yml: unknown key deploy.hosts.inventry; did you mean inventory?"),
     Wrong(away, "http://127.0.0.1:9"),
     Wrong(without_inventory, "deploy.hosts.inventory is not set"),
-    Wrong(other_inventory, "nowhere.ini: no such file."),
-    Wrong(empty_inventory, "hosts.ini: Ansible can't begin (no host is in it)."),
+    Wrong(other_inventory, "/nowhere.ini: no such file."),
+    Wrong(empty_inventory, "/hosts.ini: Ansible can't begin (no host is in it)."),
+    Wrong(broken_inventory, "Ansible can't begin (Failed to parse inventory with 'ini' plugin: "),
+    Wrong(
+        shim_for_python,
+        "localhost: the Python that Ansible found there does not run (pyenv: python3.13: command not found).",
+    ),
+    Wrong(taken_forward_port, "localhost: Port {0} is taken there by another program."),
+    Wrong(taken_metrics_port, "localhost: Port {1} is taken there by another program."),
     Wrong(strange_host, "node.invalid can't be reached (Could not resolve hostname node.invalid"),
-    Wrong(twice, f"localhost and node-2 all call themselves {platform.node()}"),
+    Wrong(twice, f"localhost and node-2 both call themselves {platform.node()}"),
     Wrong(no_fluent_bit, "There is no Fluent Bit at /nowhere/fluent-bit."),
 ]
 
@@ -286,14 +334,45 @@ def test_what_is_wrong_is_said_before_anything_is_done(wrong: Wrong, cluster: Cl
     cluster.write()
     done = cluster.run("deploy")
     assert done.code == 1
-    assert wrong.said in " ".join(f"{done.out} {done.err}".split())  # lines are wrapped
+    assert wrong.said.format(*cluster.ports) in " ".join(f"{done.out} {done.err}".split())  # lines are wrapped
     assert not (cluster.folder / "etc").exists()
 
 
-def test_an_agent_that_does_not_start_is_named_with_its_last_words(cluster: Cluster, elasticsearch_url: str) -> None:
-    with socket.create_server(("127.0.0.1", cluster.ports[0])):
-        cluster.write(elasticsearch_url=elasticsearch_url)
-        done = cluster.run("deploy")
+def test_an_agent_that_does_not_start_is_stopped_and_named_with_its_first_words(
+    cluster: Cluster, elasticsearch_url: str
+) -> None:
+    cluster.values["agent"]["forward_listen"] = "203.0.113.1"  # no address of this machine
+    cluster.write(elasticsearch_url=elasticsearch_url)
+    done = cluster.run("deploy")
     assert done.code == 1
     assert done.err.startswith("error: localhost: The agent does not start (")
-    assert str(cluster.ports[0]) in done.err
+    assert "203.0.113.1" in done.err
+    assert "was stopped" in done.err
+    script = cluster.folder / "etc" / "agent.sh"
+    assert subprocess.run(["sh", script, "status"], capture_output=True, timeout=30).returncode == 3
+    assert cluster.problem().startswith(f"{platform.node()}: The agent does not run; ")
+
+
+def test_another_agent_on_the_port_is_not_taken_for_ours(
+    cluster: Cluster, fluent_bit: str, elasticsearch_url: str
+) -> None:
+    cluster.write(elasticsearch_url=elasticsearch_url)
+    target = targets.of(settings.load(cluster.folder / "settings.yml"))
+    folder = targets.build(target)
+    other = [fluent_bit, "-i", "dummy", "-o", "null", "-H", "-P", str(cluster.ports[1]), "-L", "127.0.0.1"]
+    with subprocess.Popen(other, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as stranger:
+        try:
+            wait_for(lambda: answers(cluster.ports[1]), timeout=10, what="the other Fluent Bit")
+            assert "The agent does not run" in cluster.problem()
+            render.write(cluster.folder / "etc", {"agent.sh": (folder / "agent.sh").read_text()})
+            copy = {name.removeprefix("agent/"): text for name, text in target.files().items() if "agent/" in name}
+            render.write(cluster.folder / "etc", copy)
+            subprocess.run(["sh", cluster.folder / "etc" / "agent.sh", "start"], check=True, timeout=30)
+            assert f"Another program answers on port {cluster.ports[1]}; " in cluster.problem()
+        finally:
+            stranger.terminate()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as client_side:
+        return client_side.connect_ex(("127.0.0.1", port)) == 0

@@ -1,5 +1,6 @@
 """What is rolled out to hosts, as rendered: units that systemd understands, files that are copied, no secret."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from verl_ingest import render
-from verl_ingest.cluster import hosts_files
+from verl_ingest.cluster import hosts, hosts_files
 from verl_ingest.errors import SettingsError
 from verl_ingest.settings import Agent, Deploy, Hosts, Paths, Retention, Settings
 
@@ -96,11 +97,18 @@ def test_the_certificate_goes_along(tmp_path: Path) -> None:
     assert "tls.ca_file: /etc/verl-ingest/ca.pem" in files["agent/fluent-bit.yaml"]
 
 
-def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no\.pem can't be read: No such file or directory\.$"):
         rendered(elasticsearch_ca_certs=tmp_path / "no.pem")
-    with pytest.raises(SettingsError, match=r"nowhere: no such file; deploy\.secret_file should name"):
-        rendered(deploy=Deploy(secret_file=tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(("name", "said"), [("nowhere", "no such file"), (".", "it is a folder")])
+def test_without_the_secret_nothing_is_rolled_out(name: str, said: str, tmp_path: Path) -> None:
+    target = hosts.Hosts(settings_with(deploy=Deploy(secret_file=tmp_path / name)))
+    target.files()  # the checks come first
+    for begin in (target.plan, target.roll_out):
+        with pytest.raises(SettingsError, match=re.escape(f"{(tmp_path / name).absolute()}: {said}; deploy.secret_")):
+            list(begin(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""look.sh, which says of a host whether the agent's user may read the logs."""
+"""look.sh, which says of a host whether the agent's user may read the logs, and whether ports are free."""
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +16,11 @@ USER = "nobody"
 
 
 def look(user: str, *patterns: str) -> list[str]:
-    command = ["sh", assets.path("templates/hosts/look.sh"), "logs", user, *patterns]
+    return said("logs", user, *patterns)
+
+
+def said(*words: str) -> list[str]:
+    command = ["sh", assets.path("templates/hosts/look.sh"), *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -50,3 +55,12 @@ def test_what_another_user_may_not_read_is_named(runs: Path) -> None:
 
 def test_a_user_to_be_made_is_told(runs: Path) -> None:
     assert look("verl-ingest-nobody", f"{runs}/*/logs/*") == ["user none"]
+
+
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_a_port_that_another_program_has_is_told(family: int, address: str, tmp_path: Path) -> None:
+    with socket.create_server((address, 0), family=family) as server:
+        taken = str(server.getsockname()[1])
+        words = "host", USER, "fluent-bit", f"{tmp_path}/etc", f"{tmp_path}/state"
+        assert [line for line in said(*words, taken, "1", "none") if "taken" in line] == ["taken metrics_port"]
+        assert [line for line in said(*words, "1", taken, "none") if "taken" in line] == ["taken forward_port"]

@@ -2,9 +2,45 @@
 # From templates/hosts/look.sh of verl-ingest; edit that.
 # What a host has, a fact a line. Run as root, or as the agent's user.
 #
-#   look.sh logs USER PATTERN...                     which log files USER may read, and what closes the others
-#   look.sh host USER FLUENT_BIT STATE PATTERN...    this, and: name, version of Fluent Bit, room at the state folder
+#   look.sh agent FOLDER STATE       the host's name, and whether its agent runs (since when), or what is said of it
+#   look.sh logs USER PATTERN...     which log files USER may read, and what closes the others
+#   look.sh host USER FLUENT_BIT FOLDER STATE METRICS_PORT FORWARD_PORT PATTERN...
+#                                    both, and: version of Fluent Bit, room at the state folder, ports that are taken
 set -u
+
+# `since` is in seconds since 1970.
+agent() {
+    folder=$1 state=$2
+    echo "node $(uname -n)"
+    if [ -d /run/systemd/system ]; then
+        echo "log journalctl -u verl-ingest"
+        if said=$(systemctl is-active verl-ingest.service 2>&1); then
+            since=$(TZ=UTC systemctl show --property ExecMainStartTimestamp --value verl-ingest.service)
+            echo "since $(date -d "$since" +%s)"
+        else
+            echo "stopped systemd says $said"
+        fi
+        return
+    fi
+    echo "log $state/agent.log"
+    if ! [ -e "$folder/agent.sh" ]; then
+        echo "stopped $folder/agent.sh is not there"
+        return
+    fi
+    said=$(sh "$folder/agent.sh" status 2>&1)
+    case $? in
+    0) echo "since $(stat -c %Y "$state/agent.pid")" ;;
+    3) echo "stopped" ;;
+    4) echo "orphan $said" ;;
+    *) echo "stopped $said" ;;
+    esac
+}
+
+# Whether anyone listens on a port, at whatever address.
+is_taken() {
+    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+        awk -v port=":$(printf '%04X' "$1")$" '$4 == "0A" && $2 ~ port {found = 1} END {exit !found}'
+}
 
 # Of the first 1,000 files. The patterns are split by the shell, at no character.
 list() {
@@ -63,20 +99,28 @@ room() {
 }
 
 case ${1-} in
+agent)
+    agent "$2" "$3"
+    ;;
 logs)
     shift
     logs "$@"
     ;;
 host)
-    user=$2 fluent_bit=$3 state=$4
-    shift 4
-    echo "node $(uname -n)"
+    user=$2 fluent_bit=$3 folder=$4 state=$5 metrics_port=$6 forward_port=$7
+    shift 7
+    found=$(agent "$folder" "$state")
+    printf '%s\n' "$found"
+    if printf '%s\n' "$found" | grep -q '^stopped'; then
+        ! is_taken "$metrics_port" || echo "taken metrics_port"
+        ! is_taken "$forward_port" || echo "taken forward_port"
+    fi
     echo "version $("$fluent_bit" --version 2>/dev/null | sed -n 's/^Fluent Bit v//p')"
     room "$state"
     logs "$user" "$@"
     ;;
 *)
-    echo "look.sh: say logs or host." >&2
+    echo "look.sh: say agent, logs or host." >&2
     exit 1
     ;;
 esac

@@ -1,6 +1,7 @@
 """Plain hosts, reached over ssh by Ansible: an agent as a systemd service, or by agent.sh where no systemd runs."""
 
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from verl_ingest.settings import Settings
 
 _OLDEST = (5, 1)  # of the versions of Fluent Bit whose configuration the kit renders
 _NAMED = 3  # hosts that a line names
+_START = re.compile(r"fluentbit_process_start_time_seconds\S* (\d+)")
+_CLOCK_S = 2  # of a start, as a file's time and Fluent Bit itself round it
 
 
 class Hosts:
@@ -43,33 +46,31 @@ class Hosts:
     def plan(self, folder: Path) -> Sequence[str]:
         """Return a line for each thing that would change, with its hosts."""
         hosts: dict[str, list[str]] = {}
-        for event in finished(self._play(folder, "deploy", "--check", "--diff")):
+        for event in finished(self._deploy(folder, "--check", "--diff")):
             if event.state == "changed":
-                hosts.setdefault(event.task, []).append(event.host)
-        return [f"{task}: {_names(found)}" for task, found in hosts.items()]
+                files = f" ({', '.join(event.said.splitlines())})" if event.task == "configuration" else ""
+                hosts.setdefault(f"{event.task}{files}", []).append(event.host)
+        return [f"{change}: {_names(found)}" for change, found in hosts.items()]
 
     def roll_out(self, folder: Path) -> Iterator[str]:
         """Yield a line for each host that was changed, as soon as its agent answers."""
-        return self._changes(folder, "deploy")
+        return _changes(self._deploy(folder))
 
     def remove(self, folder: Path, *, state: bool) -> Iterator[str]:
         """Yield a line for each host that something was removed from."""
-        return self._changes(folder, "undeploy", "--extra-vars", json.dumps({"remove_state": state}))
+        return _changes(self._play(folder, "undeploy", "--extra-vars", json.dumps({"remove_state": state})))
 
     def nodes(self, folder: Path) -> Sequence[Node]:
         """Ask every host's agent for its counters; a host is called what it calls itself, as its records do."""
-        names: dict[str, str] = {}
+        facts: dict[str, dict[str, list[str]]] = {}
         found: dict[str, Node] = {}
         for event in self._play(folder, "metrics"):
-            if event.task == "node" and event.state == "ok":
-                names[event.host] = event.said
-            name = names.get(event.host, event.host)
-            if event.state == "unreachable" or (event.state == "failed" and event.task == "node"):
-                found[event.host] = Node(name, None, event.failure)
-            elif event.state == "failed":
-                found[event.host] = Node(name, None, self._silent(event))
-            elif event.task == "counters":
-                found[event.host] = self._node(name, event.said)
+            if event.task == "agent" and event.state == "ok":
+                facts[event.host] = _facts(event.said)
+            elif event.state == "unreachable" or event.host not in facts:
+                found[event.host] = Node(event.host, None, f"The host {event.why}")
+            elif event.state == "failed" or event.task == "counters":
+                found[event.host] = self._node(facts[event.host], event)
         return [found[host] for host in sorted(found)]
 
     def tried(self, folder: Path) -> Sequence[str]:
@@ -89,16 +90,19 @@ class Hosts:
         if inventory is None:
             raise SettingsError("deploy.hosts.inventory is not set; set it to a file with the name of a host a line.")
         if not inventory.exists():
-            raise SettingsError(f"{inventory}: no such file; deploy.hosts.inventory should name Ansible's inventory.")
+            raise SettingsError(
+                f"{inventory.absolute()}: no such file; deploy.hosts.inventory should name Ansible's inventory."
+            )
         return play(folder / f"{playbook}.yml", inventory, options=options)
 
-    def _changes(self, folder: Path, playbook: str, *options: str) -> Iterator[str]:
-        changed: dict[str, list[str]] = {}
-        for event in finished(self._play(folder, playbook, *options)):
-            if event.state == "changed":
-                changed.setdefault(event.host, []).append(event.task)
-            elif event.task == "done" and event.host in changed:
-                yield f"{event.host}: {', '.join(changed[event.host])}"
+    def _deploy(self, folder: Path, *options: str) -> Iterator[Event]:
+        secret = self.settings.deploy.secret_file
+        if secret and not secret.is_file():
+            what = "it is a folder" if secret.is_dir() else "no such file"
+            raise SettingsError(
+                f"{secret.absolute()}: {what}; deploy.secret_file should name the file with the agents' secret."
+            )
+        return self._play(folder, "deploy", *options)
 
     def _mark(self, folder: Path, action: str, marks: Mapping[str, Mark]) -> None:
         """Run the playbook of marks; they go by a file, since a thousand are more than a command line takes."""
@@ -112,33 +116,38 @@ class Hosts:
             for _ in finished(self._play(folder, "marks", "--extra-vars", f"@{file.name}")):
                 pass
 
-    def _node(self, name: str, text: str) -> Node:
-        if "fluentbit_build_info" not in text:
-            return Node(name, None, "What answers there is not Fluent Bit; set agent.metrics_port.")
-        return Node(name, metrics.parse(text))
-
-    def _silent(self, event: Event) -> str:
-        port = self.settings.agent.metrics_port
-        return (
-            f"No agent answers on port {port} of {event.host}; `verl-ingest deploy` starts it, and its log says why "
-            f"it ended: `journalctl -u {hosts_files.UNIT}`, or {self.settings.agent.state}/agent.log without systemd."
-        )
+    def _node(self, facts: Mapping[str, Sequence[str]], event: Event) -> Node:
+        """Return a host with its counters, if it is the agent's own service that gave them."""
+        [name], [log], port = facts["node"], facts["log"], self.settings.agent.metrics_port
+        if orphan := facts.get("orphan"):
+            problem = f"{orphan[0].partition(':')[0]}; `verl-ingest deploy` starts it anew."
+        elif stopped := facts.get("stopped"):
+            why = f" ({stopped[0]})" if stopped[0] else ""
+            problem = f"The agent does not run{why}; `verl-ingest deploy` starts it, and {log} has its last words."
+        elif event.state == "failed":
+            problem = f"The agent runs, but does not answer on port {port}; {log} says why."
+        elif (start := _START.search(event.said)) and int(start[1]) >= int(facts["since"][0]) - _CLOCK_S:
+            return Node(name, metrics.parse(event.said))
+        else:
+            problem = f"Another program answers on port {port}; set agent.metrics_port to a free one, and deploy."
+        return Node(name, None, problem)
 
     def _judge(self, looks: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Check]:
         """Yield a verdict on each matter, of the hosts that share it."""
         verdicts: dict[Check, list[str]] = {}
         for host, facts in looks.items():
-            for check in (self._version(facts), self._room(facts), *self._logs(facts)):
+            for check in (self._version(facts), self._room(facts), *self._ports(facts), *self._logs(facts)):
                 verdicts.setdefault(check, []).append(host)
         for check, hosts in verdicts.items():
             yield Check(check.name, check.verdict, f"{_names(hosts)}: {check.found}", check.remedy)
         called = Counter(facts["node"][0] for facts in looks.values())
         for node in [node for node, count in called.items() if count > 1]:
-            twins = [host for host, facts in looks.items() if facts["node"][0] == node]
+            twins = sorted(host for host, facts in looks.items() if facts["node"][0] == node)
             yield Check(
                 "names",
                 "wrong",
-                f"{listed(twins)} all call themselves {node}, so their records can't be told apart.",
+                f"{listed(twins)} {'both' if len(twins) == 2 else 'all'} call themselves {node}, so their records "
+                "can't be told apart.",
                 "name a host once in the inventory, or give each a name (hostnamectl)",
             )
 
@@ -158,6 +167,11 @@ class Hosts:
         check = judge_buffer(fluentbit.buffer_bytes(self.settings), used, free)
         # Hosts differ by some bytes; those that are fine need no line of their own.
         return check if check.verdict != "fine" else Check(check.name, "fine", "There is room for what may wait.")
+
+    def _ports(self, facts: Mapping[str, Sequence[str]]) -> Iterator[Check]:
+        for name in facts.get("taken", ()):
+            found = f"Port {getattr(self.settings.agent, name)} is taken there by another program."
+            yield Check("ports", "wrong", found, f"set agent.{name} to a port that is free")
 
     def _logs(self, facts: Mapping[str, Sequence[str]]) -> Iterator[Check]:
         user = self.settings.deploy.hosts.user
@@ -183,6 +197,16 @@ class Hosts:
             yield Check("way to Elasticsearch", "wrong", f"{_names(away)}: {url} can't be reached from there.", remedy)
         elif reached:
             yield Check("way to Elasticsearch", "fine", f"{_names(list(reached))}: {url} can be reached from there.")
+
+
+def _changes(events: Iterator[Event]) -> Iterator[str]:
+    """Yield a line for each host that something was changed on, as soon as it is done."""
+    changed: dict[str, list[str]] = {}
+    for event in finished(events):
+        if event.state == "changed":
+            changed.setdefault(event.host, []).append(event.task)
+        elif event.task == "done" and event.host in changed:
+            yield f"{event.host}: {', '.join(changed[event.host])}{event.said}"
 
 
 def _reached(events: Sequence[Event], looks: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Check]:

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from verl_ingest import assets
 from verl_ingest.edge import fluentbit, folder
-from verl_ingest.errors import SettingsError
 from verl_ingest.settings import Settings
 
 UNIT = "verl-ingest.service"
@@ -23,10 +22,8 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return path below build/hosts -> text; raises SettingsError where a file that the settings name is not there."""
+    """Return path below build/hosts -> text; raises SettingsError where the certificate can't be read."""
     own = on_host(settings)
-    if (secret := settings.deploy.secret_file) and not secret.is_file():
-        raise SettingsError(f"{secret}: no such file; deploy.secret_file should name the one with the agents' secret.")
     agent = folder.files(own)
     if settings.elasticsearch_ca_certs:
         agent["ca.pem"] = folder.certificate(settings.elasticsearch_ca_certs)
@@ -58,6 +55,8 @@ def variables(settings: Settings) -> dict[str, Any]:
         "secret_source": str(source.absolute()) if source else None,
         "metrics_url": f"http://{f'[{listen}]' if ':' in listen else listen}:{own.agent.metrics_port}"
         "/api/v2/metrics/prometheus",
+        "metrics_port": own.agent.metrics_port,
+        "forward_port": own.agent.forward_port,
         "elasticsearch_host": server.hostname,
         "elasticsearch_port": server.port or (443 if server.scheme == "https" else 80),
         "logs": logs,

@@ -20,6 +20,8 @@ _COMMAND = "ansible-playbook"
 _FORKS = 25
 # What goes before the reason: time, level and plugin in a line of Fluent Bit's, Ansible's words before those of ssh.
 _HEAD = re.compile(r"^(\[[^]]*\] *)+|.*\bssh: ")
+# What a shell, or a shim that stands for several versions, says of a Python that is not there.
+_NO_PYTHON = re.compile(r"python[\d.]*: .*(not found|no such file)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,22 @@ class Event:
     @property
     def failure(self) -> str:
         """A sentence on a host that failed."""
+        return f"{self.host}{' ' if self.state == 'unreachable' else ': '}{self.why}"
+
+    @property
+    def why(self) -> str:
+        """What to say of a host that failed, after its name."""
         if self.state == "unreachable":
-            return f"{self.host} can't be reached ({_gist(self.said)}); try `ssh {self.host}`, or mend the inventory."
+            return f"can't be reached ({_gist(self.said, otherwise=-1)}); try `ssh {self.host}`, or mend the inventory."
         if self.said.endswith("."):  # the playbook's own sentence
-            return f"{self.host}: {self.said}"
-        return f"{self.host}: {self.task} failed ({_gist(self.said)}); mend that there, and run this again."
+            return self.said
+        gist = _gist(self.said, otherwise=0)
+        if _NO_PYTHON.search(gist):
+            return (
+                f"the Python that Ansible found there does not run ({gist}); set "
+                "ansible_python_interpreter=/usr/bin/python3 for it in the inventory."
+            )
+        return f"{self.task} failed ({gist}); mend that there, and run this again."
 
 
 def play(playbook: Path, inventory: Path, *, options: Sequence[str] = ()) -> Iterator[Event]:
@@ -69,8 +82,8 @@ def play(playbook: Path, inventory: Path, *, options: Sequence[str] = ()) -> Ite
             code = process.wait()
         if not hosts:
             complaints.seek(0)
-            why = last_words(complaints.read()) if code else "no host is in it"
-            raise KitError(f"{inventory}: Ansible can't begin ({why}); mend deploy.hosts.inventory.")
+            why = _no_host(complaints.read(), code)
+            raise KitError(f"{inventory.absolute()}: Ansible can't begin ({why}); mend deploy.hosts.inventory.")
 
 
 def finished(events: Iterator[Event]) -> Iterator[Event]:
@@ -105,7 +118,15 @@ def _event(line: str) -> Event:
     return Event(told["host"], told["task"], told["state"], printed or own or "")
 
 
-def _gist(said: str) -> str:
-    """Return why: the first line that speaks of an error, which the others follow from, else the last line."""
-    errors = [line for line in said.splitlines() if "error" in line.lower()]
-    return _HEAD.sub("", last_words("\n".join(errors[:1]) or said)).partition(". ")[0]
+def _no_host(complaints: str, code: int) -> str:
+    """Return why no task ran on any host; what it can't read Ansible takes for empty, with a warning."""
+    if unread := re.search(r"Failed to parse inventory.*", complaints):
+        return last_words(unread[0])
+    return last_words(complaints) if code else "no host is in it"
+
+
+def _gist(said: str, *, otherwise: int) -> str:
+    """Return why: the first line that speaks of an error, which the others follow from, else that line of them all."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    told = next((line for line in lines if "error" in line.lower()), lines[otherwise] if lines else "")
+    return _HEAD.sub("", last_words(told)).partition(". ")[0]
