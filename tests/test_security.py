@@ -17,7 +17,9 @@ from tests.serving import served
 from tests.test_cli import run
 from tests.waiting import wait_for
 from verl_ingest.checks import login
+from verl_ingest.checks.check import Check
 from verl_ingest.cli import retention
+from verl_ingest.cluster import preflight
 from verl_ingest.index import client, roles
 from verl_ingest.install import http
 from verl_ingest.local import elasticsearch as local
@@ -397,6 +399,18 @@ def test_agents_that_get_no_login(secured: Secured, agent: dict[str, str], expec
 def test_a_secret_that_is_not_there_is_a_row_and_no_end(secured: Secured, tmp_path: Path):
     found = "FILE, which has the agents' secret, can't be read (No such file or directory)."
     assert checked(secured, WRITER, tmp_path / "none") == ("wrong", found, "mend deploy.secret_file")
+
+
+@pytest.mark.parametrize(("target", "verdicts"), [("hosts", ["wrong"]), ("compose", [])])
+def test_deploy_asks_for_it_but_of_the_stack_that_has_its_own(secured: Secured, target: str, verdicts: list[str]):
+    class Cluster:
+        name = target
+
+        def check(self, folder: Path) -> list[Check]:
+            return []
+
+    found = preflight.checks(secured.settings("verl_admin"), Cluster(), Path())
+    assert [check.verdict for check in found if check.name == login.NAME] == verdicts
 
 
 def agent_settings(secured: Secured, folder: Path, *, authority: Path) -> Settings:
