@@ -74,7 +74,7 @@ def found(tmp_path: Path, **values: Any) -> dict[str, tuple[str, str]]:
 def test_all_is_fine_and_nothing_was_changed(cluster, tmp_path):
     checks = found(tmp_path, deploy=secret(tmp_path))
     assert {verdict for verdict, _ in checks.values()} == {"fine"}, checks
-    assert checks["nodes"][1].startswith("2 nodes have the labels kubernetes.io/os=linux.")
+    assert checks["nodes"][1].startswith("The labels kubernetes.io/os=linux are those of 2 nodes.")
     assert cluster.read()["objects"] == {}
 
 
@@ -92,7 +92,7 @@ def test_all_is_fine_and_nothing_was_changed(cluster, tmp_path):
             r"daemonsets\.apps \(get, list, watch, create, patch, delete\)\. .*rights\.yaml",
         ),
         ({"denied": ["namespaces"]}, {}, "rights", r"namespaces \(get, patch\)"),
-        ({"nodes": []}, {}, "nodes", r"0 nodes .* mend deploy\.kubernetes\.node_selector"),
+        ({"nodes": []}, {}, "nodes", r"of 0 nodes\. mend deploy\.kubernetes\.node_selector"),
         ({}, {"agent": {"secret_file": "/x"}}, "secrets", "no Secret verl-ingest-agent in verl-ingest"),
         ({}, {"retention": {"days": 3}, "elasticsearch_api_key": "k"}, "secrets", "no Secret verl-ingest-retention"),
         ({}, {"elasticsearch_url": "http://localhost:9200"}, "address", "in a pod is the pod itself"),
@@ -111,7 +111,62 @@ def test_what_is_only_worth_a_look_stops_nothing(cluster, tmp_path):
     checks = found(tmp_path, kubernetes=images)
     assert checks["Fluent Bit"][0] == checks["image"][0] == "watch"
     assert checks["nodes"][0] == "unknown"
+    assert checks["nodes"][1].endswith(
+        "have `list nodes` given to you, or count the nodes that `deploy` names at its end"
+    )
     assert found(tmp_path, kubernetes={"image": "mirror/fluent-bit@sha256:0"})["Fluent Bit"][0] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("image", "is_told"),
+    [
+        ("registry.example.org:5000/verl-ingest", True),
+        ("registry.example.org/verl-ingest:latest", True),
+        ("registry.example.org/verl-ingest:2", False),
+        ("registry.example.org/verl-ingest@sha256:0", False),
+    ],
+)
+def test_an_image_whose_name_stays_when_it_is_built_anew_is_told(cluster, tmp_path, image, is_told):
+    checks = found(tmp_path, kubernetes={"kit_image": image})
+    assert ("image" in checks) is is_told
+    assert (
+        not is_told or "nodes keep the one they have when it is built anew. give each build a tag" in checks["image"][1]
+    )
+
+
+GPU = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+TEAM = {"key": "team", "value": "rl", "effect": "NoSchedule"}
+SOFT = {"key": "team", "value": "rl", "effect": "PreferNoSchedule"}
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("taints", "tolerations", "kept_off"),
+    [
+        ([GPU, SOFT, CORDONED], None, None),
+        ([GPU, TEAM], None, "gpu-1 (team=rl:NoSchedule)"),
+        ([GPU], [], "gpu-1 (nvidia.com/gpu=present:NoSchedule)"),
+        ([CORDONED | {"effect": "NoExecute"}], None, "gpu-1 (node.kubernetes.io/unschedulable:NoExecute)"),
+        ([TEAM], [{"key": "team", "value": "rl"}], None),
+        ([TEAM], [{"key": "team", "value": "infra"}], "gpu-1 (team=rl:NoSchedule)"),
+        ([TEAM], [{"key": "team", "operator": "Exists", "effect": "NoExecute"}], "gpu-1 (team=rl:NoSchedule)"),
+        ([TEAM, GPU], [{"operator": "Exists"}], None),
+    ],
+)
+def test_nodes_whose_taints_keep_agents_off_are_told(cluster, tmp_path, taints, tolerations, kept_off):
+    cluster.change(taints={"gpu-1": taints})
+    verdict, text = found(tmp_path, kubernetes={} if tolerations is None else {"tolerations": tolerations})["nodes"]
+    assert verdict == ("watch" if kept_off else "fine"), text
+    sentence = (
+        f"Of 2, these get no agent since they have taints: {kept_off}. if they should, name the taints in deploy."
+    )
+    assert not kept_off or text.startswith(sentence)
+
+
+def test_of_many_nodes_a_few_are_named(cluster, tmp_path):
+    nodes = [f"gpu-{number}" for number in range(9)]
+    cluster.change(nodes=nodes, taints={node: [TEAM] for node in nodes[2:7]})
+    assert "gpu-4 (team=rl:NoSchedule) and 2 others." in found(tmp_path)["nodes"][1]
 
 
 def test_without_kubectl_it_says_so(cluster, tmp_path, monkeypatch):
@@ -240,7 +295,8 @@ def test_what_keeps_an_agent_from_running_is_a_sentence(case):
     status, sentence = STUCK[case]
     event = {"involvedObject": {"name": "agent-x"}, "message": MOUNT}
     item = {"metadata": {"name": "agent-x"}, "spec": {"nodeName": "gpu-1"}, "status": status}
-    (pod,) = kubernetes_pods.read({"items": [item]}, {"items": [event] if case == "folder" else []})
+    events = {"items": [event] if case == "folder" else []}
+    (pod,) = kubernetes_pods.read({"items": [item]}, events, not_ready=[])
     assert re.match(f"The pod agent-x on gpu-1 {sentence}", pod.problem), pod.problem
     assert pod.is_stuck is (case not in ("folder", "place", "not ready"))
     assert pod.runs is (case == "not ready")
@@ -249,7 +305,38 @@ def test_what_keeps_an_agent_from_running_is_a_sentence(case):
 def test_pods_that_run_have_no_problem_and_those_that_stop_are_left_out():
     ready = {"metadata": {"name": "a"}, "spec": {"nodeName": "gpu-1"}, "status": READY}
     stopping = {"metadata": {"name": "b", "deletionTimestamp": "2026-11-29T20:37:23Z"}, "spec": {}, "status": READY}
-    assert kubernetes_pods.read({"items": [stopping, ready]}, {"items": []}) == [Pod("a", "gpu-1", True, False, "")]
+    none = {"items": []}
+    assert kubernetes_pods.read({"items": [stopping, ready]}, none, not_ready=[]) == [
+        Pod("a", "gpu-1", True, False, "")
+    ]
+
+
+def test_a_node_that_is_not_ready_is_told_and_deploy_goes_on_without_it(cluster, tmp_path):
+    cluster.change(away=["gpu-1"], metrics={"verl-ingest-agent-gpu-0": METRICS})
+    verdict, text = found(tmp_path)["nodes"]
+    assert (verdict, text[:46]) == ("watch", "Of 2, these are not ready: gpu-1; no record is")
+    made, folder = target(tmp_path)
+    made.roll_out(folder)
+    assert made.tried(folder) == ["gpu-0"]
+    assert made.nodes(folder)[1].problem.startswith("The node gpu-1 is not ready, and its agent neither; mend the node")
+    cluster.change(denied=["nodes"])  # then it can't be known
+    with pytest.raises(
+        KitError, match=r"1 agent of 2 can't be asked: .*the pod verl-ingest-agent-gpu-1 does not answer"
+    ):
+        made.tried(folder)
+
+
+def test_a_node_that_is_not_ready_is_named_where_a_roll_out_waits_for_it(cluster, tmp_path):
+    """An old pod there counts among those that may be out at a time, and is never gone."""
+    stopping = READY | {"conditions": [{"type": "Ready", "status": "False"}]}
+    cluster.change(
+        away=["gpu-1"], pods={"verl-ingest-agent": {"gpu-1": stopping}}, stopping=["verl-ingest-agent-gpu-1"]
+    )
+    made, folder = target(tmp_path)
+    with pytest.raises(
+        KitError, match=r"^1 of 2 pods of verl-ingest-agent are ready: The node gpu-1 is not ready, and"
+    ):
+        made.roll_out(folder)
 
 
 @pytest.mark.parametrize("case", ["image", "folder"])
@@ -333,7 +420,7 @@ def test_the_canarys_own_script_writes_and_cleans_up(tmp_path, monkeypatch, node
     """Run what the pod runs; a node without a mark writes nothing and is ready all the same."""
     monkeypatch.chdir(tmp_path)
     _, folder = target(tmp_path)
-    container = only_container(folder / "once" / "canary.yaml")
+    container = only_container(folder / "once" / "canary.yaml.txt")
     marks, runs = tmp_path / "marks", tmp_path / "runs"
     marks.mkdir()
     (runs / "grpo-7b").mkdir(parents=True)
@@ -375,7 +462,7 @@ def test_the_state_on_the_nodes_goes_only_when_asked(cluster, tmp_path):
     made.remove(folder, state=False)
     assert "/var/lib/verl-ingest on each node: emptied" in made.remove(folder, state=True)
     assert [*cluster.read()["objects"]] == ["namespace/verl-ingest", "serviceaccount/verl-ingest"]
-    assert any("removal.yaml" in str(call) for call in cluster.read()["calls"])
+    assert any("removal.yaml.txt" in str(call) for call in cluster.read()["calls"])
 
 
 def test_the_script_that_empties_the_state_does(tmp_path, monkeypatch):
@@ -384,7 +471,7 @@ def test_the_script_that_empties_the_state_does(tmp_path, monkeypatch):
     (state / "storage" / "tail.0").mkdir(parents=True)
     (state / "rank.db").write_text("x")
     _, folder = target(tmp_path, agent={"state": str(state)})
-    container = yaml.safe_load((folder / "once" / "removal.yaml").read_text())["spec"]["template"]["spec"][
+    container = yaml.safe_load((folder / "once" / "removal.yaml.txt").read_text())["spec"]["template"]["spec"][
         "containers"
     ][0]
     is_ready = container["readinessProbe"]["exec"]["command"]

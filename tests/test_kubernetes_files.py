@@ -40,6 +40,7 @@ FLEET = {
         "kubernetes": {
             "namespace": "ml-logs",
             "node_selector": {"nvidia.com/gpu.present": "true"},
+            "tolerations": [{"key": "team", "value": "rl", "effect": "NoSchedule"}, {"operator": "Exists"}],
             "image": "registry.example.org:5000/fluent-bit:5.1.4@sha256:abc",
             "kit_image": "registry.example.org:5000/verl-ingest:1.2.3",
         }
@@ -69,7 +70,7 @@ def of(values: Mapping[str, Any], place: Path, monkeypatch) -> Settings:
 
 def manifests(files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return every object that is applied: "Kind name" -> object."""
-    texts = [text for name, text in files.items() if re.fullmatch(r"(once/)?[a-z]+\.yaml", name)]
+    texts = [text for name, text in files.items() if re.fullmatch(r"[a-z]+\.yaml|once/[a-z]+\.yaml\.txt", name)]
     return {f"{each['kind']} {each['metadata']['name']}": each for each in objects("\n---\n".join(texts))}
 
 
@@ -95,6 +96,21 @@ def test_kubernetes_schemas_accept_every_manifest(chosen):
     assert {"DaemonSet verl-ingest-agent", "DaemonSet verl-ingest-canary", "DaemonSet verl-ingest-removal"} <= {*found}
     for each in found.values():
         is_valid(each)
+
+
+def test_what_empties_the_state_is_in_no_file_that_kubectl_finds_in_a_folder(chosen):
+    files = kubernetes_files.render(chosen)
+    assert "-delete" in files["once/removal.yaml.txt"]
+    for name, text in files.items():
+        if name.endswith((".yaml", ".yml", ".json")):
+            assert "-delete" not in text and "name: verl-ingest-canary" not in text, name
+
+
+def test_all_that_runs_on_nodes_bears_the_taints_that_the_settings_name(chosen):
+    found = dict(pods(manifests(kubernetes_files.render(chosen))))
+    wanted = [each.model_dump(exclude_none=True) for each in chosen.deploy.kubernetes.tolerations]
+    for name in ("agent", "canary", "removal"):
+        assert found[f"DaemonSet verl-ingest-{name}"]["tolerations"] == wanted
 
 
 def test_a_misspelt_key_would_be_found(chosen):

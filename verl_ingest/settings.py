@@ -165,6 +165,17 @@ class Retention(BaseModel):
     samples_days: PositiveInt | None = None
 
 
+class Toleration(BaseModel):
+    """A taint that agents bear, as a pod of Kubernetes has it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: Name | None = None
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
 class Kubernetes(BaseModel):
     """Where in Kubernetes, and as whom."""
 
@@ -177,6 +188,7 @@ class Kubernetes(BaseModel):
     user: Annotated[int, Field(ge=0)] = 1000
     group: Annotated[int, Field(ge=0)] = 1000
     node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),)
 
 
 class Hosts(BaseModel):
@@ -328,6 +340,7 @@ _NESTED: dict[str, type[BaseModel]] = {
     "retention": Retention,
     "deploy": Deploy,
     "deploy.kubernetes": Kubernetes,
+    "deploy.kubernetes.tolerations": Toleration,
     "deploy.hosts": Hosts,
     "deploy.slurm": Slurm,
     "service": Service,

@@ -48,6 +48,9 @@ class Cluster:
             {
                 "version": "v1.34.4",
                 "nodes": ["gpu-0", "gpu-1"],
+                "taints": {},
+                "away": [],
+                "stopping": [],
                 "objects": {},
                 "denied": [],
                 "pods": {},
@@ -127,7 +130,7 @@ def _answer(state: dict[str, Any], words: list[str], flags: dict[str, list[str]]
         case ["get", "nodes"]:
             if "nodes" in state["denied"]:
                 _fail('Error from server (Forbidden): nodes is forbidden: User "night" cannot list resource "nodes"')
-            return "".join(f"node/{node}\n" for node in state["nodes"]), 0
+            return json.dumps({"kind": "List", "items": [_node(state, name) for name in state["nodes"]]}), 0
         case ["get", kind, name]:  # one that may be there
             _allowed(state, "get", f"{kind}s", name)
             return (f"{kind}/{name}\n" if f"{kind}/{name}" in objects else ""), 0
@@ -154,6 +157,19 @@ def _answer(state: dict[str, Any], words: list[str], flags: dict[str, list[str]]
         case ["rollout", "status", name]:
             return _status(state, name.split("/")[1])
     _fail(f"stand-in: unknown command {words}", 99)
+
+
+def _node(state: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a node; Kubernetes itself puts taints on one that is not ready."""
+    is_away = name in state["away"]
+    effects = ("NoSchedule", "NoExecute") if is_away else ()
+    taints = [{"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in effects]
+    taints += state["taints"].get(name, [])
+    return {
+        "metadata": {"name": name},
+        "spec": {"taints": taints} if taints else {},
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown" if is_away else "True"}]},
+    }
 
 
 def _raw(state: dict[str, Any], path: str) -> str:
@@ -229,7 +245,10 @@ def _pods(state: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     for workload, nodes in workloads.items():
         for node in nodes if workload in state["objects"] else ():
             status = state["pods"].get(name, {}).get(node, READY)
-            yield {"metadata": {"name": f"{name}-{node}"}, "spec": {"nodeName": node}, "status": status}
+            metadata = {"name": f"{name}-{node}"}
+            if metadata["name"] in state["stopping"]:
+                metadata["deletionTimestamp"] = "2026-11-29T20:37:23Z"
+            yield {"metadata": metadata, "spec": {"nodeName": node}, "status": status}
 
 
 def _status(state: dict[str, Any], name: str) -> tuple[str, int]:

@@ -19,11 +19,12 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from verl_ingest.checks.check import Check
-from verl_ingest.cluster import commands, kubernetes_files, kubernetes_pods
+from verl_ingest.cluster import commands, kubernetes_files, kubernetes_nodes, kubernetes_pods
 from verl_ingest.cluster.kubernetes_files import AGENT, CANARY, KINDS, REMOVAL, RETENTION, RIGHTS, SECRET_KEY, SERVICE
 from verl_ingest.cluster.kubernetes_pods import Pod
 from verl_ingest.cluster.mark import Mark
 from verl_ingest.cluster.target import Node, answering
+from verl_ingest.context.words import counted
 from verl_ingest.errors import KitError, SettingsError
 from verl_ingest.lag import metrics
 from verl_ingest.settings import Settings
@@ -73,7 +74,7 @@ class Kubernetes:
         return [
             Check("cluster", "wrong" if is_old else "fine", f"Kubernetes {answer['gitVersion']} answers.", remedy),
             self._rights(lacking),
-            self._selected(),
+            *self._selected(),
             *(() if lacking else self._secrets()),
             *self._images(),
             *_address(self.settings),
@@ -113,15 +114,16 @@ class Kubernetes:
             return list(pool.map(self._ask, self._pods(AGENT)))
 
     def tried(self, folder: Path) -> Sequence[str]:
-        """Return every node, each of which must have an agent that answers."""
-        return answering(self.nodes(folder))
+        """Return every node that is ready, each of which must have an agent that answers."""
+        not_ready = self._not_ready()
+        return answering([node for node in self.nodes(folder) if node.name not in not_ready])
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
         """Write each node's mark from a pod there that has the log folders, as the user of the agents."""
         data = {f"{node}.{part}": text for node, mark in marks.items() for part, text in _parts(mark)}
         self.erase(folder, marks)  # an earlier try may have been stopped half-way
         self._apply("-f", "-", given=_manifest("ConfigMap", CANARY, data=data))
-        self._apply("-f", folder / "once" / "canary.yaml")
+        self._apply("-f", folder / "once" / "canary.yaml.txt")
         self._await("daemonset", CANARY)
 
     def erase(self, folder: Path, marks: Mapping[str, Mark]) -> None:
@@ -138,7 +140,7 @@ class Kubernetes:
         self._delete(*names)
         lines = [f"{name}: removed" for name in names]
         if state:
-            self._apply("-f", folder / "once" / "removal.yaml")
+            self._apply("-f", folder / "once" / "removal.yaml.txt")
             self._await("daemonset", REMOVAL)
             self._delete(f"daemonset/{REMOVAL}")
             lines.append(f"{self.settings.agent.state} on each node: emptied")
@@ -171,15 +173,25 @@ class Kubernetes:
         remedy = "have them given to it; build/kubernetes/rights.yaml is a Role with them"
         return Check("rights", "wrong", f"Your user lacks rights in the namespace {self._namespace}: {found}.", remedy)
 
-    def _selected(self) -> Check:
-        selector = {"kubernetes.io/os": "linux"} | self.settings.deploy.kubernetes.node_selector
-        labels = ",".join(f"{name}={value}" for name, value in selector.items())
-        done = self._attempt("get", "nodes", "-l", labels, "-o", "name")
+    def _selected(self) -> Iterator[Check]:
+        done = self._list_nodes()
         if done.returncode:
-            return Check("nodes", "unknown", f"Nodes can't be listed ({_words(done)}).", "")
-        number = len(done.stdout.split())
-        remedy = "" if number else "mend deploy.kubernetes.node_selector"
-        return Check("nodes", "fine" if number else "wrong", f"{number} nodes have the labels {labels}.", remedy)
+            found = f"Nodes can't be listed ({_words(done)}), so none that gets no agent is told."
+            remedy = "have `list nodes` given to you, or count the nodes that `deploy` names at its end"
+            yield Check("nodes", "unknown", found, remedy)
+            return
+        listed = json.loads(done.stdout)
+        nodes = kubernetes_nodes.names(listed)
+        remedy = "" if nodes else "mend deploy.kubernetes.node_selector"
+        found = f"The labels {self._labels} are those of {counted(len(nodes), 'node')}."
+        yield Check("nodes", "fine" if nodes else "wrong", found, remedy)
+        if away := kubernetes_nodes.not_ready(listed):
+            found = f"Of {len(nodes)}, these are not ready: {kubernetes_nodes.some(away)}; no record is tried there."
+            yield Check("nodes", "watch", found, "see `kubectl describe node`")
+        if kept_off := kubernetes_nodes.tainted(listed, self.settings.deploy.kubernetes.tolerations):
+            taints = kubernetes_nodes.some([f"{node} ({taint})" for node, taint in kept_off.items()])
+            found = f"Of {len(nodes)}, these get no agent since they have taints: {taints}."
+            yield Check("nodes", "watch", found, "if they should, name the taints in deploy.kubernetes.tolerations")
 
     def _secrets(self) -> Iterator[Check]:
         settings = self.settings
@@ -207,6 +219,10 @@ class Kubernetes:
             yield Check("Fluent Bit", "watch", found, "set deploy.kubernetes.image to 5.1.3 or later")
         else:
             yield Check("Fluent Bit", "fine", f"{kubernetes.image} has no known trap.")
+        name = kubernetes.kit_image.rpartition("/")[2]
+        if ":" not in name or name.endswith(":latest"):
+            found = f"{kubernetes.kit_image} names no version, so nodes keep the one they have when it is built anew."
+            yield Check("image", "watch", found, "give each build a tag of its own in deploy.kubernetes.kit_image")
         if "/" not in kubernetes.kit_image:
             found = f"{kubernetes.kit_image} names no registry, so nodes must have it already."
             yield Check("image", "watch", found, "push it to your registry, and set deploy.kubernetes.kit_image")
@@ -245,6 +261,19 @@ class Kubernetes:
             options = ("--ignore-not-found", "--cascade=foreground", f"--timeout={GONE_S}s")
             self._kubectl("delete", *options, *names, what="Removing what is not wanted any more")
 
+    @property
+    def _labels(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in kubernetes_files.node_selector(self.settings).items())
+
+    def _list_nodes(self) -> CompletedProcess[str]:
+        """Return the selected nodes as JSON; it is refused to those who may do no more than a Role says."""
+        return self._attempt("get", "nodes", "-l", self._labels, "-o", "json")
+
+    def _not_ready(self) -> list[str]:
+        """Return the selected nodes that are not ready; none where nodes can't be listed."""
+        done = self._list_nodes()
+        return [] if done.returncode else kubernetes_nodes.not_ready(json.loads(done.stdout))
+
     def _has(self, kind: str, name: str) -> bool:
         return bool(self._kubectl("get", kind, name, "--ignore-not-found", "-o", "name", what=f"Looking for a {kind}"))
 
@@ -278,7 +307,7 @@ class Kubernetes:
         what = "Asking for the pods"
         pods = self._kubectl("get", "pods", "-l", f"app.kubernetes.io/name={label}", "-o", "json", what=what)
         events = self._kubectl("get", "events", "--field-selector=type=Warning", "-o", "json", what=what)
-        return kubernetes_pods.read(json.loads(pods), json.loads(events))
+        return kubernetes_pods.read(json.loads(pods), json.loads(events), not_ready=self._not_ready())
 
     def _await(self, kind: str, name: str) -> None:
         """Wait until every pod is ready; raises KitError on what can't become so, or after ROLL_OUT_S seconds."""

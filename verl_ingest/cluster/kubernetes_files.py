@@ -106,6 +106,11 @@ def logs_in(settings: Settings) -> bool:
     return has_secret(settings) or any(known)
 
 
+def node_selector(settings: Settings) -> dict[str, str]:
+    """Return the labels of the nodes that get an agent."""
+    return {"kubernetes.io/os": "linux"} | settings.deploy.kubernetes.node_selector
+
+
 def fluent_bit_version(image: str) -> tuple[int, ...] | None:
     """Return the version in an image's tag, None where it tells none."""
     tag = re.search(r":v?(\d+)\.(\d+)\.(\d+)[^:/]*$", image.partition("@")[0])
@@ -135,7 +140,8 @@ def _context(agent: Settings) -> dict[str, Any]:
     nobody = {"runAsUser": _NOBODY, "runAsGroup": _NOBODY, "runAsNonRoot": True}
     return {
         **kubernetes.model_dump(include={"namespace", "image", "kit_image", "user", "group"}),
-        "node_selector": {"kubernetes.io/os": "linux"} | kubernetes.node_selector,
+        "node_selector": node_selector(agent),
+        "tolerations": [each.model_dump(exclude_none=True) for each in kubernetes.tolerations],
         "non_root": kubernetes.user != 0,
         "pod_security": _user(agent) | {"fsGroup": kubernetes.group} | _SECCOMP,
         "kit_pod_security": nobody | _SECCOMP,
@@ -171,7 +177,10 @@ def _resources(settings: Settings) -> list[str]:
 
 
 def _once(context: Mapping[str, Any]) -> dict[str, str]:
-    """Return the manifests of what is done once on each node."""
+    """Return the manifests of what is done once on each node.
+
+    Their names end in .txt: kubectl, given a folder, reads none of them, and empties no state by accident.
+    """
     logs = [_host_folder(name, folder, kind="Directory") for name, folder in context["log_folders"].items()]
     state = _host_folder("state", context["state"], kind="DirectoryOrCreate")
     canary = {
@@ -189,7 +198,7 @@ def _once(context: Mapping[str, Any]) -> dict[str, str]:
         "mounts": [state],
     }
     return {
-        f"once/{task['name'].removeprefix('verl-ingest-')}.yaml": _text("once.yaml", {**context, **task})
+        f"once/{task['name'].removeprefix('verl-ingest-')}.yaml.txt": _text("once.yaml", {**context, **task})
         for task in (canary, removal)
     }
 

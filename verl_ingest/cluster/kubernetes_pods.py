@@ -1,12 +1,16 @@
 """Why a pod does not run: what `kubectl get pods` and `get events` print as JSON -> sentences with a remedy."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 # Waiting reasons that time alone does not mend.
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+_GONE = (
+    "The node {node} is not ready, and its agent neither; mend the node, or take it out "
+    "(`kubectl delete node {node}`, or deploy.kubernetes.node_selector)."
+)
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff")
 
 
@@ -24,10 +28,18 @@ class Pod:
     problem: str
 
 
-def read(pods: Mapping[str, Any], events: Mapping[str, Any]) -> list[Pod]:
-    """Return the pods of a list, in the order of their nodes' names; those that are being stopped are left out."""
+def read(pods: Mapping[str, Any], events: Mapping[str, Any], *, not_ready: Collection[str]) -> list[Pod]:
+    """Return the pods of a list, in the order of their nodes' names; those that are being stopped are left out.
+
+    On nodes that are `not_ready` no pod runs, whatever was last heard of it, and none can be stopped.
+    """
     last = {event["involvedObject"]["name"]: event["message"] for event in events["items"]}
-    found = [_pod(item, last) for item in pods["items"] if "deletionTimestamp" not in item["metadata"]]
+    found = []
+    for item in pods["items"]:
+        if (node := node_of(item["spec"])) in not_ready:
+            found.append(Pod(item["metadata"]["name"], node, False, False, _GONE.format(node=node)))
+        elif "deletionTimestamp" not in item["metadata"]:
+            found.append(_pod(item, last))
     return sorted(found, key=lambda pod: (pod.node, pod.name))
 
 
