@@ -18,7 +18,8 @@ from verl_ingest.cluster.target import Node
 from verl_ingest.context.words import DASH
 from verl_ingest.show import status as show
 
-NOW = START / 1000 + 1_000
+OWN_DAY_S = 50_000_000  # after START: no other test's runs are the newest then
+NOW = START / 1000 + OWN_DAY_S + 1_000
 
 
 def of(client: Elasticsearch, *hosts: str) -> list[Arrivals]:
@@ -26,16 +27,18 @@ def of(client: Elasticsearch, *hosts: str) -> list[Arrivals]:
 
 
 def metric(host: str, rank: int, step: int) -> Document:
-    return record("status-ppo", 100 + step, host=host, rank=rank, step=step, stage="actor", metrics={"kl": 0.1})
+    return record(
+        "status-ppo", OWN_DAY_S + 100 + step, host=host, rank=rank, step=step, stage="actor", metrics={"kl": 0.1}
+    )
 
 
 def test_what_came_of_each_host(templated: Elasticsearch, write: Callable[[Iterable[Document]], None]) -> None:
     write(
         [
-            line("status-ppo", 900, "hello", host="status-a", flags=["zone_assumed"]),
-            line("status-ppo", 100, "hello", host="status-a"),
-            line("status-ppo", -90_000, "the day before", host="status-a"),
-            line("status-ppo", 400, "hello", host="status-b"),
+            line("status-ppo", OWN_DAY_S + 900, "hello", host="status-a", flags=["zone_assumed"]),
+            line("status-ppo", OWN_DAY_S + 100, "hello", host="status-a"),
+            line("status-ppo", OWN_DAY_S - 90_000, "the day before", host="status-a"),
+            line("status-ppo", OWN_DAY_S + 400, "hello", host="status-b"),
         ]
     )
     assert of(templated, "status-a", "status-b") == [
@@ -48,7 +51,7 @@ def test_what_names_no_host_has_a_row_of_its_own(
     templated: Elasticsearch, write: Callable[[Iterable[Document]], None]
 ) -> None:
     before = {came.host: came.records for came in of(templated, "not named")}
-    write([line("status-console", 500, "hello", host=None)])
+    write([line("status-console", OWN_DAY_S + 500, "hello", host=None)])
     (came,) = of(templated, "not named")
     assert came.records == before.get("not named", 0) + 1
     assert status.rows([Node("status-gpu", AGENT)], [came])[1].node == "not named"
@@ -63,6 +66,19 @@ def test_ranks_are_missing_that_are_more_than_one_step_behind(
         + [metric("status-d", 2, step) for step in range(3)]
     )
     assert [came.missing for came in of(templated, "status-c", "status-d")] == [{}, {"status-ppo": [2]}]
+
+
+def test_a_run_of_a_wrong_year_does_not_hide_those_of_today(
+    templated: Elasticsearch, write: Callable[[Iterable[Document]], None]
+) -> None:
+    ahead_s = OWN_DAY_S + 400 * 86_400
+    strangers = [
+        record(f"status-later-{run}", ahead_s, host="status-h", rank=0, step=1, metrics={"kl": 0.1}) for run in range(4)
+    ]
+    write([*strangers, metric("status-g", 0, 9), metric("status-g", 1, 3)])
+    assert [(came.host, came.missing) for came in of(templated, "status-g", "status-h")] == [
+        ("status-g", {"status-ppo": [1]})
+    ]
 
 
 def test_a_rank_that_moved_is_not_missing_where_it_was(

@@ -15,6 +15,8 @@ NOT_NAMED = "not named"  # the host of what names none, such as the lines of con
 
 _HOSTS, _RUNS, _RANKS = 1_000, 3, 4_096
 _DAY_MS = 86_400_000
+# A clock may be ahead; but a run of a wrong year must not stand for the newest.
+_AHEAD_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ def read(client: Elasticsearch, *, now: float) -> list[Arrivals]:
 
 def body(*, now: float) -> dict[str, Any]:
     """Return the search of `read`."""
-    last_day = {"range": {"@timestamp": {"gt": f"{round(now * 1000) - _DAY_MS}", "format": "epoch_millis"}}}
+    now_ms = round(now * 1000)
+    bounds = {"gt": f"{now_ms - _DAY_MS}", "lte": f"{now_ms + _AHEAD_MS}", "format": "epoch_millis"}
+    last_day = {"range": {"@timestamp": bounds}}
     by_rank = {"terms": {"field": "rank", "size": _RANKS}, "aggs": {"step": {"max": {"field": "step"}}}}
     hosts = {"field": "host.name", "missing": NOT_NAMED, "size": _HOSTS}
     ranks = {"by_host": {"terms": hosts, "aggs": {"by_rank": by_rank}}}
