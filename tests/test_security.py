@@ -22,6 +22,9 @@ from verl_ingest.cli import retention
 from verl_ingest.cluster import preflight
 from verl_ingest.index import client, roles
 from verl_ingest.install import http
+from verl_ingest.lag import metrics
+from verl_ingest.lag.collect import collect
+from verl_ingest.lag.verdict import Limits, problems
 from verl_ingest.local import elasticsearch as local
 from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.settings import Settings
@@ -413,13 +416,15 @@ def test_deploy_asks_for_it_but_of_the_stack_that_has_its_own(secured: Secured, 
     assert [check.verdict for check in found if check.name == login.NAME] == verdicts
 
 
-def agent_settings(secured: Secured, folder: Path, *, authority: Path) -> Settings:
+def agent_settings(
+    secured: Secured, folder: Path, *, authority: Path, user: str = "verl_writer", password: str = PASSWORD
+) -> Settings:
     secret = folder / "secret"
-    secret.write_text(PASSWORD)
+    secret.write_text(password)
     settings = fluentbit.settings_for(
         folder / "runs", folder / "state", url=secured.url, elasticsearch_ca_certs=authority
     )
-    own = {"username": "verl_writer", "secret_file": str(secret)}
+    own = {"username": user, "secret_file": str(secret)}
     return settings.model_copy(update={"agent": settings.agent.model_copy(update=own)})
 
 
@@ -444,6 +449,23 @@ def test_the_agent_delivers_over_tls_as_a_writer(secured: Secured, loaded: str, 
         wait_for(lambda: count() == LINES, timeout=60, what=f"{LINES} documents\n{agent.tail()}")
         assert agent.problems() == []
         assert PASSWORD not in (tmp_path / "agent" / "fluent-bit.yaml").read_text()
+
+
+@pytest.mark.parametrize(("user", "password"), [("verl_writer", "wrong-password"), ("verl_reader", PASSWORD)])
+def test_an_agent_whose_login_is_refused_is_not_fine(
+    secured: Secured, loaded: str, fluent_bit: str, tmp_path: Path, user: str, password: str
+):
+    write_lines(tmp_path, f"refused-{user}")
+    settings = agent_settings(secured, tmp_path, authority=secured.authority, user=user, password=password)
+    with fluentbit.running(fluent_bit, tmp_path / "agent", settings) as agent:
+        wait_for(lambda: metrics.read(settings).is_refused, timeout=60, what="a refusal that the agent has counted")
+        found = problems(collect(settings), Limits())
+        agent.kill()
+    assert any(
+        problem.startswith("Elasticsearch refuses or is away: ")
+        and "nothing was delivered since the agent's" in problem
+        for problem in found
+    )
 
 
 def test_the_agent_sends_nothing_to_a_server_it_does_not_trust(
