@@ -114,23 +114,23 @@ def test_a_wrong_login_is_explained(secured: str, login: dict[str, str], sentenc
     [
         (
             lambda server: server.indices.put_index_template(name="verl", index_patterns=["verl-*"]),
-            "give it the role verl_admin, or grant the cluster privilege manage_index_templates "
-            "(for indices:admin/index_template/put).",
+            "change index templates; give it the role verl_admin, or grant the cluster privilege "
+            "manage_index_templates (for indices:admin/index_template/put).",
         ),
         (
             lambda server: server.indices.create(index="verl-1999.10.31"),
-            "give it the role verl_admin, or grant the index privilege create_index on verl-1999.10.31 "
+            "make indices; give it the role verl_admin, or grant the index privilege create_index on verl-1999.10.31 "
             "(for indices:admin/create).",
         ),
         (
             lambda server: server.search(index="private"),
-            "grant the index privilege read on private (for indices:data/read/search).",
+            "read records; grant the index privilege read on private (for indices:data/read/search).",
         ),
     ],
     ids=["cluster", "index", "search"],
 )
 def test_a_missing_privilege_is_named(secured: str, request_: Callable[[Elasticsearch], Any], sentence: str):
-    expected = f"Elasticsearch at SERVER does not let user [kit-reader] do this; {sentence}"
+    expected = f"Elasticsearch at SERVER does not let user [kit-reader] {sentence}"
     assert error_of(secured, request_, **READER) == expected
 
 
@@ -183,7 +183,9 @@ def test_who_may_not_read_or_write_summaries_does_without(secured: str):
             admin.index(index=index_of(document), id=document["event_id"], document=document, refresh=True)
         written, why = summarize.after_load(reader, users[1], ["summed"], hidden=True)
     assert written == 0
-    assert "does not let user [kit-reader] do this; give it the role verl_admin, or grant the index privilege" in why
+    assert (
+        "does not let user [kit-reader] write records; give it the role verl_admin, or grant the index privilege" in why
+    )
 
 
 def test_a_server_that_is_down_is_named():

@@ -16,7 +16,7 @@ from tests.test_lag import AGENT, BEHIND, FINE, HELD
 from tests.waiting import wait_for
 from verl_ingest.checks import agents
 from verl_ingest.checks.check import Check
-from verl_ingest.settings import Agent, Settings
+from verl_ingest.settings import Agent, Deploy, Settings
 
 GB = 1_000_000_000
 REJECTED = Path(__file__).parent / "data" / "verl.records_0_records_0x7fb344113810.flb"
@@ -59,7 +59,8 @@ class TestRunning:
         agent.kill()
         found = look(settings)
         assert found["agent"].verdict == "wrong"
-        assert found["agent"].remedy == "start Fluent Bit on this node, or set agent.metrics_port"
+        start = "start Fluent Bit on this node, or set agent.metrics_port; or remove "
+        assert found["agent"].remedy == f"{start}{settings.agent.state} if no agent is to come back"
         assert "lag" not in found  # nothing more is known to be behind
         assert found["rejected"].verdict == "fine"
 
@@ -84,6 +85,15 @@ class TestFolder:
         found = look(settings)["rejected"]
         assert (found.verdict, found.found) == ("wrong", f"The agent has given up sending 1 chunk, {size}.")
         assert found.remedy.startswith("`verl-ingest dead-letters`")
+
+    def test_what_waits_after_an_undeploy_goes_on_by_a_deploy(self, settings: Settings, monkeypatch) -> None:
+        monkeypatch.setattr(agents, "collect", lambda _: replace(FINE, agent=None, waiting=[HELD]))
+        found = look(settings.model_copy(update={"deploy": Deploy(target="hosts")}))
+        assert (found["agent"].verdict, found["lag"].verdict) == ("wrong", "wrong")
+        assert found["agent"].remedy.startswith("run `verl-ingest deploy`, or start Fluent Bit on this node")
+        assert found["agent"].remedy.endswith(f"; or remove {settings.agent.state} if no agent is to come back")
+        assert found["lag"].found.startswith("Nobody sends: ")
+        assert found["lag"].remedy == found["agent"].remedy
 
     def test_a_folder_of_another_user(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "access", lambda *_: False)  # root may read all

@@ -12,7 +12,8 @@ import yaml
 from elasticsearch import Elasticsearch
 
 from tests.command import Outcome
-from tests.stand_ins.security import Security
+from tests.stand_ins.recording import Answer
+from tests.stand_ins.security import HEADERS, Security
 from verl_ingest.changes import Row
 from verl_ingest.index import apply, roles
 
@@ -162,6 +163,23 @@ def test_whoever_lacks_what_the_role_has_makes_no_key(security: Security, comman
         "make it as a user with the role verl_admin or superuser.\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_without_a_login_a_key_is_no_remedy(security: Security, command: Command, monkeypatch: pytest.MonkeyPatch):
+    for name in ("ELASTICSEARCH_USERNAME", "ELASTICSEARCH_PASSWORD"):
+        monkeypatch.delenv(name)
+    error = {"type": "security_exception", "reason": "missing authentication credentials"}
+    security.overrides[""] = Answer(401, {"error": error | {"root_cause": [error]}, "status": 401}, HEADERS)
+    assert command("key", "verl_reader").err == (
+        f"error: Elasticsearch at {security.url} wants a login to make a key; "
+        "set ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD.\n"
+    )
+
+
+def test_a_role_that_is_none_is_told_in_plain_words(command: Command):
+    done = command("key", "nonsense")
+    assert done.code == 2
+    assert done.err.endswith("'ROLE': 'nonsense' is not one of verl_writer, verl_reader and verl_admin.\n")
 
 
 def test_a_key_makes_no_key(security: Security, command: Command, monkeypatch: pytest.MonkeyPatch):

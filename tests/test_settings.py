@@ -119,8 +119,7 @@ def test_the_kits_own_variable_wins_over_the_usual_one(monkeypatch: pytest.Monke
         (
             "VERL_INGEST_SAMPLES__TEXT_PER_STEP",
             "few",
-            "environment: VERL_INGEST_SAMPLES__TEXT_PER_STEP is 'few': "
-            "it should be a valid integer, unable to parse string as an integer.",
+            "environment: VERL_INGEST_SAMPLES__TEXT_PER_STEP is 'few': it should be a whole number.",
         ),
         (
             "VERL_INGEST_SAMPLES",

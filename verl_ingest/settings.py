@@ -76,6 +76,17 @@ def _size(value: str) -> str:
     return value
 
 
+def _name_like(example: str, pattern: str) -> AfterValidator:
+    """Return what lets only names of a pattern pass."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"it should be a name such as {example}")
+        return value
+
+    return AfterValidator(check)
+
+
 def _split(value: Any) -> Any:
     """Split the environment's one string as PATH is split; a list of the file stays as it is."""
     return value.split(":") if isinstance(value, str) else value
@@ -91,7 +102,7 @@ Zone = Annotated[str, AfterValidator(_zone)]
 RunPaths = Annotated[tuple[Annotated[str, AfterValidator(_run_path)], ...], BeforeValidator(_split)]
 AnyPaths = Annotated[tuple[Annotated[str, AfterValidator(_path)], ...], BeforeValidator(_split)]
 Name = Annotated[str, Field(min_length=1)]
-Account = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]*$")]  # of a user or group of the system
+Account = Annotated[str, _name_like("verl-ingest", "[a-z_][a-z0-9_-]*")]  # of a user or group of the system
 
 
 def _elasticsearch(name: str, default: str | None = None) -> Any:
@@ -138,7 +149,7 @@ class Service(BaseModel):
 
     username: Name | None = None
     password: SecretStr | None = None
-    user_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] | None = None
+    user_header: Annotated[str, _name_like("X-Forwarded-User", "[A-Za-z0-9-]+")] | None = None
     proxies: Annotated[tuple[IPvAnyNetwork, ...], BeforeValidator(_split_words)] = (
         IPv4Network("127.0.0.0/8"),
         IPv6Network("::1"),
@@ -182,7 +193,7 @@ class Kubernetes(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     context: Name | None = None
-    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "verl-ingest"
+    namespace: Annotated[str, _name_like("verl-ingest", "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")] = "verl-ingest"
     image: Name = "fluent/fluent-bit:5.1.4"
     kit_image: Name = "verl-ingest:latest"
     user: Annotated[int, Field(ge=0)] = 1000
@@ -348,6 +359,13 @@ _NESTED: dict[str, type[BaseModel]] = {
 }
 
 
+# What pydantic says of these types speaks of parsing.
+_EXPECTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "it should be a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "it should be true or false"),
+}
+
+
 def load(path: Path | None = None) -> Settings:
     """Read `path`, or settings.yml of the working directory where there is one, and the environment.
 
@@ -390,7 +408,8 @@ def _check_environment() -> None:
 def _sentence(error: Any, file: Path) -> str:
     """Say one of pydantic's errors in a sentence: where, which key, its value, what is expected."""
     path = [part.lower().removeprefix(ENV_PREFIX.lower()) for part in error["loc"] if isinstance(part, str)]
-    message = re.sub("^(Input|String|Tuple|Value) should", "it should", error["msg"].removeprefix("Value error, "))
+    said = re.sub("^(Input|String|Tuple|Value) should", "it should", error["msg"].removeprefix("Value error, "))
+    message = _EXPECTED.get(error["type"], said)
     if not path:  # about more than one setting
         return f"{file} and environment: {message}."
     if error["type"] == "extra_forbidden":

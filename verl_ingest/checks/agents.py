@@ -25,11 +25,12 @@ NAME = "agent"
 CAREFUL = (5, 1, 3)  # the first version that drops a refused document alone, and says so
 UNDER_WAY = 16 * 2_000_000  # bytes: what an agent has in its hands, in 16 chunks
 OUTPUTS = len(fluentbit.PREFIXES)
+NUMBERS = "`verl-ingest lag` shows the numbers, docs/agent.md what they mean"
 
 
 def check(settings: Settings) -> Iterator[Check]:
     """Yield a check on each matter of the agent; just one where this machine has none."""
-    away = ""
+    away, remedy = "", NUMBERS
     try:
         agent = metrics.read(settings)
         yield Check(NAME, "fine", f"It runs, for {duration(agent.uptime_s)}.")
@@ -39,9 +40,13 @@ def check(settings: Settings) -> Iterator[Check]:
             yield Check(NAME, "fine", f"None on this machine: there is no folder {settings.agent.state}.")
             return
         away = str(error)
-        yield said(NAME, "wrong", away)
+        silent = said(NAME, "wrong", away)
+        remedy = f"{silent.remedy}; or remove {settings.agent.state} if no agent is to come back"
+        if settings.deploy.target:
+            remedy = f"run `verl-ingest deploy`, or {remedy}"
+        yield replace(silent, remedy=remedy)
     facts = collect(settings)
-    yield from judge_lag(facts, known=away)
+    yield from judge_lag(facts, remedy, known=away)
     yield from _readable("rejected", partial(_rejected, settings))
     yield from _readable("buffer", partial(_buffer, settings, facts))
 
@@ -62,11 +67,14 @@ def judge_version(version: str, settings: Settings) -> Check:
     return Check(name, "watch", found, "update Fluent Bit to 5.1.3 or later, then set agent.fluent_bit_513: true")
 
 
-def judge_lag(facts: Facts, *, known: str = "") -> Iterator[Check]:
-    """Yield a check on each thing that is behind or lost, and on what is not known, but for the trouble `known`."""
+def judge_lag(facts: Facts, remedy: str = NUMBERS, *, known: str = "") -> Iterator[Check]:
+    """Yield a check on each thing that is behind or lost, and on what is not known, but for the trouble `known`.
+
+    `remedy` is for what has none of its own.
+    """
     behind = problems(replace(facts, troubles=()), Limits())
     for problem in behind:
-        yield said("lag", "wrong", problem, "`verl-ingest lag` shows the numbers, docs/agent.md what they mean")
+        yield said("lag", "wrong", problem, remedy)
     for trouble in facts.troubles:
         if trouble != known:
             yield said("lag", "unknown", trouble)

@@ -2,23 +2,30 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from elasticsearch import AuthenticationException, Elasticsearch
 
+from verl_ingest.context.words import listed
 from verl_ingest.errors import KitError
 from verl_ingest.index import client, keys
 from verl_ingest.index.roles import BODIES
 from verl_ingest.settings import Settings
 
-RoleName = Enum("RoleName", {name: name for name in BODIES}, type=str)
+
+def _known(role: str) -> str:
+    if role not in BODIES:
+        raise typer.BadParameter(f"'{role}' is not one of {listed([*BODIES])}.")
+    return role
 
 
 def make_key(
     context: typer.Context,
-    role: Annotated[RoleName, typer.Argument(metavar="ROLE", help="verl_writer, verl_reader or verl_admin.")],
+    role: Annotated[
+        str, typer.Argument(metavar="ROLE", callback=_known, help="verl_writer, verl_reader or verl_admin.")
+    ],
     days: Annotated[int, typer.Option("--days", min=1, help="For how long.")] = 365,
     out: Annotated[
         Path | None,
@@ -36,17 +43,30 @@ def make_key(
             "Elasticsearch lets no API key make another; unset ELASTICSEARCH_API_KEY, and set ELASTICSEARCH_USERNAME "
             "and ELASTICSEARCH_PASSWORD."
         )
-    path, printed = out or Path(f"{role.value}.key"), out == Path("-")
+    path, printed = out or Path(f"{role}.key"), out == Path("-")
     with nullcontext() if printed else _new_file(path):
         with client.explained(settings), client.connect(settings) as server:
-            key = keys.make(server, role.value, days=days)
+            key = _make(server, role, days, settings)
         if printed:
             typer.echo(key.encoded)
         else:
             path.write_text(key.encoded)
     what = "This is" if printed else f"{path} has"
-    typer.echo(f"{what} an API key of the role {role.value}, until {key.until:%Y-%m-%d %H:%M} UTC.", err=printed)
-    typer.echo(BODIES[role.value]["description"], err=printed)
+    typer.echo(f"{what} an API key of the role {role}, until {key.until:%Y-%m-%d %H:%M} UTC.", err=printed)
+    typer.echo(BODIES[role]["description"], err=printed)
+
+
+def _make(server: Elasticsearch, role: str, days: int, settings: Settings) -> keys.Key:
+    """Make a key; without a login only one by password is asked for, as a key would not do."""
+    try:
+        return keys.make(server, role, days=days)
+    except AuthenticationException:
+        if settings.elasticsearch_username:
+            raise
+        raise KitError(
+            f"Elasticsearch at {settings.elasticsearch_url} wants a login to make a key; "
+            "set ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
+        ) from None
 
 
 @contextmanager

@@ -155,8 +155,8 @@ def _refusal(error: ApiError, server: str, settings: Settings) -> str:
             role = roles.helpful(found["kind"], privileges, on=found["indices"])
             remedy = f"give it the role {role}, or grant" if role else "grant"
             return (
-                f"{server} does not let {found['who']} do this; {remedy} the {found['kind']} privilege "
-                f"{privileges[0]}{where} (for {found['action']})."
+                f"{server} does not let {found['who']} {_deed(found['action'])}; {remedy} the {found['kind']} "
+                f"privilege {privileges[0]}{where} (for {found['action']})."
             )
         case 413:
             return (
@@ -167,6 +167,24 @@ def _refusal(error: ApiError, server: str, settings: Settings) -> str:
         case 502 | 503 | 504:
             return f"{server} is not ready ({reason}); see its log, or try again in a moment."
     return f"{server} refused the request ({kind}): {reason}."
+
+
+def _deed(action: str) -> str:
+    """Return in plain words what an action of the server does, as far as its name tells."""
+    match action.split("/"):
+        case ["indices:data", "read", *_]:
+            return "read records"
+        case ["indices:data", "write", *_]:
+            return "write records"
+        case ["indices:admin", "create" | "auto_create"]:
+            return "make indices"
+        case ["indices:admin", "delete"]:
+            return "delete indices"
+        case [_, "index_template" | "component_template", verb]:
+            return "see index templates" if verb == "get" else "change index templates"
+        case ["cluster:monitor" | "indices:monitor", *_]:
+            return "see how the cluster is"
+    return "do this"
 
 
 def reason_of(error: ApiError) -> tuple[str, str]:
