@@ -318,7 +318,8 @@ def test_a_node_that_is_not_ready_is_told_and_deploy_goes_on_without_it(cluster,
     made, folder = target(tmp_path)
     made.roll_out(folder)
     assert made.tried(folder) == ["gpu-0"]
-    assert made.nodes(folder)[1].problem.startswith("The node gpu-1 is not ready, and its agent neither; mend the node")
+    problem = made.nodes(folder)[1].problem
+    assert problem.startswith("The node gpu-1 is not ready, so neither is its pod verl-ingest-agent-gpu-1; mend the")
     cluster.change(denied=["nodes"])  # then it can't be known
     with pytest.raises(
         KitError, match=r"1 agent of 2 can't be asked: .*the pod verl-ingest-agent-gpu-1 does not answer"
@@ -333,9 +334,7 @@ def test_a_node_that_is_not_ready_is_named_where_a_roll_out_waits_for_it(cluster
         away=["gpu-1"], pods={"verl-ingest-agent": {"gpu-1": stopping}}, stopping=["verl-ingest-agent-gpu-1"]
     )
     made, folder = target(tmp_path)
-    with pytest.raises(
-        KitError, match=r"^1 of 2 pods of verl-ingest-agent are ready: The node gpu-1 is not ready, and"
-    ):
+    with pytest.raises(KitError, match=r"^1 of 2 pods of verl-ingest-agent are ready: The node gpu-1 is not ready, so"):
         made.roll_out(folder)
 
 

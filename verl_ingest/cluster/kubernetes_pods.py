@@ -8,8 +8,8 @@ from typing import Any
 # Waiting reasons that time alone does not mend.
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _GONE = (
-    "The node {node} is not ready, and its agent neither; mend the node, or take it out "
-    "(`kubectl delete node {node}`, or deploy.kubernetes.node_selector)."
+    "The node {node} is not ready, so neither is its pod {name}; mend the node, or give the pod up "
+    "(`kubectl delete pod {name} --force`)."
 )
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff")
 
@@ -36,8 +36,9 @@ def read(pods: Mapping[str, Any], events: Mapping[str, Any], *, not_ready: Colle
     last = {event["involvedObject"]["name"]: event["message"] for event in events["items"]}
     found = []
     for item in pods["items"]:
-        if (node := node_of(item["spec"])) in not_ready:
-            found.append(Pod(item["metadata"]["name"], node, False, False, _GONE.format(node=node)))
+        name, node = item["metadata"]["name"], node_of(item["spec"])
+        if node in not_ready:
+            found.append(Pod(name, node, False, False, _GONE.format(node=node, name=name)))
         elif "deletionTimestamp" not in item["metadata"]:
             found.append(_pod(item, last))
     return sorted(found, key=lambda pod: (pod.node, pod.name))
