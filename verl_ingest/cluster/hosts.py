@@ -20,7 +20,7 @@ from verl_ingest.lag import metrics
 from verl_ingest.settings import Settings
 
 _OLDEST = (5, 1)  # of the versions of Fluent Bit whose configuration the kit renders
-_NAMED = 3  # hosts that a line names
+_NAMED = 3  # hosts or files that a line names
 _START = re.compile(r"fluentbit_process_start_time_seconds\S* (\d+)")
 _CLOCK_S = 2  # of a start, as a file's time and Fluent Bit itself round it
 
@@ -48,7 +48,7 @@ class Hosts:
         hosts: dict[str, list[str]] = {}
         for event in finished(self._deploy(folder, "--check", "--diff")):
             if event.state == "changed":
-                files = f" ({', '.join(event.said.splitlines())})" if event.task == "configuration" else ""
+                files = f" ({_few(event.said.splitlines(), 'more file')})" if event.task == "configuration" else ""
                 hosts.setdefault(f"{event.task}{files}", []).append(event.host)
         return [f"{change}: {_names(found)}" for change, found in hosts.items()]
 
@@ -68,7 +68,8 @@ class Hosts:
             if event.task == "agent" and event.state == "ok":
                 facts[event.host] = _facts(event.said)
             elif event.state == "unreachable" or event.host not in facts:
-                found[event.host] = Node(event.host, None, f"The host {event.why}")
+                problem = f"The host {event.why}" if event.state == "unreachable" else event.why
+                found[event.host] = Node(event.host, None, problem[:1].upper() + problem[1:])
             elif event.state == "failed" or event.task == "counters":
                 found[event.host] = self._node(facts[event.host], event)
         return [found[host] for host in sorted(found)]
@@ -229,8 +230,12 @@ def _facts(text: str) -> dict[str, list[str]]:
 
 def _names(hosts: Sequence[str]) -> str:
     """Name some hosts, and say how many more there are."""
-    more = [counted(len(hosts) - _NAMED, "more host")] if len(hosts) > _NAMED + 1 else []
-    return listed([*(hosts[:_NAMED] if more else hosts), *more])
+    return _few(hosts, "more host")
+
+
+def _few(names: Sequence[str], others: str) -> str:
+    more = [counted(len(names) - _NAMED, others)] if len(names) > _NAMED + 1 else []
+    return listed([*(names[:_NAMED] if more else names), *more])
 
 
 def _made(path: str) -> list[str]:
