@@ -35,8 +35,17 @@ class Security(Recording):
                 return _json(200, {"role": {"created": is_new}})
             case "POST", ["user", "_has_privileges"]:
                 wanted = set(request.json.get("cluster", ()))
-                has_all = self.has_all and wanted <= self.cluster
-                return _json(200, {"username": "tester", "has_all_requested": has_all})
+                grants = request.json.get("index", ())
+                has_all = (self.has_all or not grants) and wanted <= self.cluster
+                cluster = {name: name in self.cluster for name in wanted}
+                index = {
+                    name: dict.fromkeys(grant["privileges"], self.has_all)
+                    for grant in grants
+                    for name in grant["names"]
+                }
+                return _json(
+                    200, {"username": "tester", "has_all_requested": has_all, "cluster": cluster, "index": index}
+                )
             case "GET", ["_authenticate"]:
                 return _json(200, {"username": "tester", "roles": self.login_roles})
             case "PUT", ["api_key"]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -64,7 +65,20 @@ def _look(settings: Settings, server: Elasticsearch) -> Iterator[Check]:
         if error.status_code not in (400, 405):
             raise
         return  # without security there is no such request
-    yield judge(settings, answer)
+    found = judge(settings, answer)
+    if answer and found.verdict == "wrong" and settings.agent.username and _is_to_come(settings):
+        yield replace(found, verdict="watch", found=f"{found.found} The role {WRITER} comes with this deployment.")
+    else:
+        yield found
+
+
+def _is_to_come(settings: Settings) -> bool:
+    """Tell whether who deploys may write roles, and WRITER is not there yet: until then its users may do nothing."""
+    try:
+        with client.connect(settings) as server:
+            return WRITER not in roles.read(server)
+    except roles.NotKept:
+        return False
 
 
 def judge(settings: Settings, answer: Mapping[str, Any] | None) -> Check:
