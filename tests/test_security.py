@@ -500,6 +500,7 @@ def test_an_admin_pins_a_run_and_deletes_old_days_others_do_neither(
         refusal = as_("verl_reader", *words)
         assert (refusal.code, refusal.out) == (1, "")
         assert "does not let user [verl_reader] " in refusal.err
+        assert "; give it the role verl_admin" in refusal.err
     assert as_("verl_writer", "retention", "--days", "30").code == 1
     assert as_("verl_reader", "pins").out.splitlines()[1].startswith(loaded)
     done = as_("verl_admin", "retention", "--days", "30")

@@ -1,5 +1,6 @@
 """Commands for a cluster: deploy, status, undeploy."""
 
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from verl_ingest.context.words import counted, duration
 from verl_ingest.errors import KitError
 from verl_ingest.index import client, state
 from verl_ingest.index.mappings import STEPS_INDEX
+from verl_ingest.query.elastic import ElasticStore
 from verl_ingest.retention import pins, store
 from verl_ingest.settings import Settings
 from verl_ingest.show import checks as show_checks
@@ -139,20 +141,28 @@ def undeploy_agents(
             names = [index.name for index in store.indices(server)] + [STEPS_INDEX, state.INDEX]
             for name in names:
                 server.indices.delete(index=name, ignore_unavailable=True)
-        typer.echo(f"Elasticsearch: {len(names) - 2} daily indices, summaries and pins deleted")
+        daily = len(names) - 2
+        what = f"{daily:,} daily {'index' if daily == 1 else 'indices'}" if daily else "no daily index was there"
+        typer.echo(f"Elasticsearch: {what}, summaries and pins deleted")
 
 
 def _ask_twice(settings: Settings) -> None:
     """Say what would be lost, and go on only for who types the word."""
     with client.explained(settings), client.connect(settings) as server:
         found, pinned = store.indices(server), pins.read(server)
-    documents = sum(index.documents or 0 for index in found)
-    kept = f", among them those of {counted(len(pinned), 'pinned run')}" if pinned else ""
-    typer.echo(
-        f"This deletes {counted(documents, 'document')} of {settings.elasticsearch_url}{kept}, and what waits on the "
-        "nodes, for good."
-    )
-    if typer.prompt("Type `delete` to go on", default="", show_default=False) != "delete":
+        runs = ElasticStore(server).run_ids()
+    kept = sum(pin.run_id in runs for pin in pinned)
+    documents = counted(sum(index.documents or 0 for index in found), "document")
+    where = f"Elasticsearch at {settings.elasticsearch_url}"
+    if found:
+        typer.echo(
+            f"This deletes for good all records, samples, summaries and pins in {where}, whoever sent them: "
+            f"{documents} of {counted(len(runs), 'run')}, {kept:,} of them pinned. What waits on the nodes goes too."
+        )
+    else:
+        typer.echo(f"There are no records in {where}. This deletes for good what waits on the nodes.")
+    typer.echo("Type `delete` to go on:")
+    if sys.stdin.readline().strip() != "delete":
         raise KitError("Nothing was removed; leave --data out to remove the agents alone.")
 
 
