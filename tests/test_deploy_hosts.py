@@ -242,6 +242,10 @@ class TestWithSecurity:
             done = secured.run("deploy")
             assert done.code == 1
             assert "index template verl" in done.out + done.err
+            planned = secured.run("deploy", "--dry-run", "--overwrite")
+            assert (planned.code, planned.err) == (0, "")
+            overwritten = "index template verl: to be updated (not written by verl-ingest)"
+            assert overwritten in section(planned.out, "Plan")
             [kept] = connected.indices.get_index_template(name="verl")["index_templates"]
             assert kept["index_template"]["index_patterns"] == ["verl-2*"]
         assert not (secured.folder / "etc").exists()
