@@ -208,7 +208,7 @@ class TestWithSecurity:
         assert PASSWORD not in "".join(path.read_text() for path in Path("build").rglob("*") if path.is_file())
 
         pid = secured.agent
-        Path("agent-password").write_text("another")
+        Path("agent-password").write_text(PASSWORD)  # the file differs, the login is right
         planned = secured.run("deploy", "--dry-run")
         assert f"secret {secret}: localhost" in section(planned.out, "Plan")
         assert "start of the agent: localhost" in section(planned.out, "Plan")
