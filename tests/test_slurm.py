@@ -100,7 +100,7 @@ def test_the_certificate_of_the_authority_goes_along(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path, elasticsearch_url: str, fluent_bit: str) -> Callable[..., Site]:
+def site(templated: Elasticsearch, tmp_path: Path, elasticsearch_url: str, fluent_bit: str) -> Callable[..., Site]:
     def make(**other: Any) -> Site:
         found = Site(tmp_path, **{"url": elasticsearch_url, "fluent_bit": fluent_bit, **other})
         found.roll_out()
