@@ -51,6 +51,7 @@ class StandIn:
 
     folder: Path
     ids: Iterator[int] = field(default_factory=lambda: iter(range(os.getpid() * 100, os.getpid() * 100 + 100)))
+    jobs: list[StandInJob] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -77,7 +78,8 @@ class StandIn:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
             )
-        return StandInJob(process, output)
+        self.jobs.append(StandInJob(process, output))
+        return self.jobs[-1]
 
 
 @dataclass
@@ -123,7 +125,14 @@ class RealJob:
 @contextmanager
 def stand_in(folder: Path) -> Iterator[StandIn]:
     slurm.install(folder)
-    yield StandIn(folder)
+    found = StandIn(folder)
+    try:
+        yield found
+    finally:  # a test that failed may have left a job, which ends its agents
+        for job in found.jobs:
+            if job.process.poll() is None:
+                job.terminate()
+                job.ends()
     for script in folder.glob("*.sbatch"):  # what agents have left of their jobs
         shutil.rmtree(f"/tmp/verl-ingest-{os.getuid()}/{script.stem}", ignore_errors=True)
 
