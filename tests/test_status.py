@@ -109,6 +109,11 @@ class TestRows:
         (row,) = status.rows([Node("gpu-1.example.org", AGENT)], [FINE])
         assert (row.arrivals, row.problems) == (FINE, [])
 
+    def test_hosts_of_one_name_in_two_domains_stay_apart(self) -> None:
+        one, other = replace(FINE, host="gpu-1.one.org"), replace(FINE, host="gpu-1.other.org")
+        rows = status.rows([Node("gpu-1.other.org", AGENT)], [one, other])
+        assert [(row.node, row.arrivals) for row in rows] == [("gpu-1.other.org", other), ("gpu-1.one.org", one)]
+
     def test_a_host_without_an_agent_has_a_row_too(self) -> None:
         rows = status.rows([Node("gpu-2", AGENT)], [FINE])
         assert [(row.node, row.is_node, row.agent, row.arrivals) for row in rows] == [

@@ -1,6 +1,6 @@
 """Each node with its agent and what came of it: two answers joined, and what is wrong in sentences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from verl_ingest.cluster.arrivals import Arrivals
@@ -23,14 +23,20 @@ class Row:
 def rows(nodes: Sequence[Node], came: Sequence[Arrivals]) -> list[Row]:
     """Return a row for each node, then for each host that records came of and that is none of the nodes.
 
-    Records name a host as it names itself, an inventory perhaps with its domain: up to the first dot they are the same.
+    Records name a host as it names itself, an inventory perhaps with its domain: up to the first dot they are the same,
+    unless several hosts are.
     """
-    by_host = {arrivals.host.partition(".")[0]: arrivals for arrivals in came}
-    joined = [(node, by_host.pop(node.name.partition(".")[0], None)) for node in nodes]
+    by_host = {arrivals.host: arrivals for arrivals in came}
+    joined = [(node, by_host.pop(_host_of(node, by_host), None)) for node in nodes]
     return [
         *(Row(node.name, True, node.agent, arrivals, list(_problems(node, arrivals))) for node, arrivals in joined),
         *(Row(arrivals.host, False, None, arrivals, list(_missing(arrivals))) for arrivals in by_host.values()),
     ]
+
+
+def _host_of(node: Node, hosts: Collection[str]) -> str:
+    alike = [host for host in hosts if host.partition(".")[0] == node.name.partition(".")[0]]
+    return alike[0] if len(alike) == 1 else node.name
 
 
 def _problems(node: Node, arrivals: Arrivals | None) -> Iterator[str]:
