@@ -141,11 +141,15 @@ def _check_lag_is_visible(node: Node) -> None:
 
 
 def _check_what_was_dropped_is_named(node: Node, client: Elasticsearch) -> None:
-    """The audit's missing lines are those that the agent counted, and a repair brings them."""
+    """The audit's missing lines are those that the agent counted, and a repair brings them.
+
+    Fluent Bit may count a chunk too many: seen once, its 6,116 lines were counted as dropped and were all there.
+    """
     dropped = collect(node.settings).agent.dropped
     logs = files.discover([node.log.parent], Normaliser(node.settings)).logs
     report = auditing.audit(logs, ElasticStore(client), node.settings)
-    assert (report.numbers()["lines"], report.missing) == (node.written, dropped)
+    assert report.numbers()["lines"] == node.written
+    assert MEANWHILE / 10 < report.missing <= dropped
     repaired = auditing.audit(logs, ElasticStore(client), node.settings, shipper=Shipper(client))
     assert (repaired.missing, repaired.numbers()["indexed"]) == (0, node.written)
     assert count(client, node.name) == node.written

@@ -189,7 +189,12 @@ def test_a_second_apply_changes_nothing(told: dict[str, Said]):
 def test_an_index_of_the_older_templates_answers_like_a_new_one(told, anew, question: tuple[str, ...], when: str):
     said, expected = told[f"{when} {question}"], anew[str(question)]
     assert (said.error, expected.error) == ("", "")
-    assert said.out == expected.out
+    assert to_nine_digits(said.out) == to_nine_digits(expected.out)
+
+
+def to_nine_digits(text: str) -> str:
+    """Return a text with its numbers rounded: sums of the same records may be made in another order."""
+    return re.sub(r"-?\d+\.\d{9,}", lambda number: f"{float(number[0]):.9g}", text)
 
 
 def test_an_audit_finds_every_line_in_an_index_of_the_older_templates(told: dict[str, Said]):
