@@ -11,8 +11,6 @@ import re
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from pydantic import (
@@ -31,6 +29,19 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from verl_ingest.errors import SettingsError
+from verl_ingest.values import (
+    AbsolutePath,
+    Account,
+    AnyPaths,
+    Name,
+    RunPaths,
+    Size,
+    Url,
+    Zone,
+    name_like,
+    split,
+    split_words,
+)
 
 FILE = Path("settings.yml")
 ENV_PREFIX = "VERL_INGEST_"
@@ -39,70 +50,6 @@ SECRETS = {"elasticsearch_password", "elasticsearch_api_key", "password", "token
 
 # Words other tools use in the names of such settings: es_hosts is meant as elasticsearch_url.
 _USUAL_WORDS = {"es": "elasticsearch", "host": "url", "hosts": "url", "uri": "url", "user": "username"}
-
-
-def _url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.username is not None:
-        raise ValueError("user and password have settings of their own, leave them out of the URL")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-        raise ValueError("it should be a URL such as https://es.example.org:9200")
-    return value.rstrip("/")
-
-
-def _zone(value: str) -> str:
-    try:
-        ZoneInfo(value)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("it should be a zone of the IANA time zone database such as Asia/Shanghai") from None
-    return value
-
-
-def _run_path(value: str) -> str:
-    if not value.startswith("/") or value.count("{run}") != 1:
-        raise ValueError("it should be an absolute path with {run} in it once, such as /data/runs/{run}/logs/*.jsonl")
-    return _path(value)
-
-
-def _path(value: str) -> str:
-    if not value.startswith("/") or "**" in value or "," in value:
-        raise ValueError("it should be an absolute path; * matches within one folder, a comma can't be in it")
-    return value
-
-
-def _size(value: str) -> str:
-    if not re.fullmatch(r"[1-9]\d*[KMG]", value):
-        raise ValueError("it should be a size such as 512M or 5G")
-    return value
-
-
-def _name_like(example: str, pattern: str) -> AfterValidator:
-    """Return what lets only names of a pattern pass."""
-
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise ValueError(f"it should be a name such as {example}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _split(value: Any) -> Any:
-    """Split the environment's one string as PATH is split; a list of the file stays as it is."""
-    return value.split(":") if isinstance(value, str) else value
-
-
-def _split_words(value: Any) -> Any:
-    """Split the environment's one string at commas; addresses have colons of their own."""
-    return value.split(",") if isinstance(value, str) else value
-
-
-Url = Annotated[str, AfterValidator(_url)]
-Zone = Annotated[str, AfterValidator(_zone)]
-RunPaths = Annotated[tuple[Annotated[str, AfterValidator(_run_path)], ...], BeforeValidator(_split)]
-AnyPaths = Annotated[tuple[Annotated[str, AfterValidator(_path)], ...], BeforeValidator(_split)]
-Name = Annotated[str, Field(min_length=1)]
-Account = Annotated[str, _name_like("verl-ingest", "[a-z_][a-z0-9_-]*")]  # of a user or group of the system
 
 
 def _elasticsearch(name: str, default: str | None = None) -> Any:
@@ -130,10 +77,10 @@ class Agent(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    state: Annotated[str, AfterValidator(_path)] = "/var/lib/verl-ingest"
-    buffer_limit: Annotated[str, AfterValidator(_size)] = "5G"
+    state: AbsolutePath = "/var/lib/verl-ingest"
+    buffer_limit: Size = "5G"
     username: Name | None = None
-    secret_file: Annotated[str, AfterValidator(_path)] | None = None
+    secret_file: AbsolutePath | None = None
     poll: bool = False
     forward_listen: Name = "127.0.0.1"
     forward_port: Annotated[int, Field(ge=1, le=65535)] = 24224
@@ -149,8 +96,8 @@ class Service(BaseModel):
 
     username: Name | None = None
     password: SecretStr | None = None
-    user_header: Annotated[str, _name_like("X-Forwarded-User", "[A-Za-z0-9-]+")] | None = None
-    proxies: Annotated[tuple[IPvAnyNetwork, ...], BeforeValidator(_split_words)] = (
+    user_header: Annotated[str, name_like("X-Forwarded-User", "[A-Za-z0-9-]+")] | None = None
+    proxies: Annotated[tuple[IPvAnyNetwork, ...], BeforeValidator(split_words)] = (
         IPv4Network("127.0.0.0/8"),
         IPv6Network("::1"),
     )
@@ -193,7 +140,7 @@ class Kubernetes(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     context: Name | None = None
-    namespace: Annotated[str, _name_like("verl-ingest", "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")] = "verl-ingest"
+    namespace: Annotated[str, name_like("verl-ingest", "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")] = "verl-ingest"
     image: Name = "fluent/fluent-bit:5.1.4"
     kit_image: Name = "verl-ingest:latest"
     user: Annotated[int, Field(ge=0)] = 1000
@@ -208,8 +155,8 @@ class Hosts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     inventory: Path | None = None
-    fluent_bit: Annotated[str, AfterValidator(_path)] = "/opt/fluent-bit/bin/fluent-bit"
-    folder: Annotated[str, AfterValidator(_path)] = "/etc/verl-ingest"
+    fluent_bit: AbsolutePath = "/opt/fluent-bit/bin/fluent-bit"
+    folder: AbsolutePath = "/etc/verl-ingest"
     user: Account = "verl-ingest"
     group: Account = "verl-ingest"
 
@@ -219,8 +166,8 @@ class Slurm(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    folder: Annotated[str, AfterValidator(_path)] | None = None
-    fluent_bit: Annotated[str, AfterValidator(_path)] = "/opt/fluent-bit/bin/fluent-bit"
+    folder: AbsolutePath | None = None
+    fluent_bit: AbsolutePath = "/opt/fluent-bit/bin/fluent-bit"
     agents: Literal["node", "job"] = "node"
 
 
@@ -286,7 +233,7 @@ class Settings(BaseSettings):
         extra="forbid",
         env_prefix=ENV_PREFIX,
         env_nested_delimiter=ENV_NESTED,
-        enable_decoding=False,  # lists are split as PATH is, see _split
+        enable_decoding=False,  # lists are split as PATH is, see values.split
         env_ignore_empty=True,  # docker compose hands over what is not set as empty variables
     )
 
@@ -300,7 +247,7 @@ class Settings(BaseSettings):
     paths: Paths = Paths()
     run: Name | None = None
     node: Name | None = None
-    node_scope: Annotated[tuple[Scope, ...], BeforeValidator(_split)] = ()
+    node_scope: Annotated[tuple[Scope, ...], BeforeValidator(split)] = ()
     timezone: Zone | None = None
     samples: Samples = Samples()
     drop: tuple[DropRule, ...] = ()
