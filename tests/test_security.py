@@ -19,7 +19,7 @@ from tests.waiting import wait_for
 from verl_ingest.checks import login
 from verl_ingest.checks.check import Check
 from verl_ingest.cli import retention
-from verl_ingest.cluster import preflight
+from verl_ingest.cluster import preflight, targets
 from verl_ingest.index import client, roles
 from verl_ingest.install import http
 from verl_ingest.lag import metrics
@@ -410,6 +410,7 @@ def test_a_secret_that_is_not_there_is_a_row_and_no_end(secured: Secured, tmp_pa
 def test_deploy_asks_for_it_but_of_the_stack_that_has_its_own(secured: Secured, target: str, verdicts: list[str]):
     class Cluster:
         name = target
+        hands_out_secret = targets.KINDS[target].hands_out_secret
 
         def check(self, folder: Path) -> list[Check]:
             return []

@@ -138,10 +138,10 @@ def undeploy_agents(
     _tell(target.remove(targets.build(target), state=data), "no agent was there")
     if data:
         with client.explained(settings), client.connect(settings) as server:
-            names = [index.name for index in store.indices(server)] + [STEPS_INDEX, state.INDEX]
-            for name in names:
+            names = [index.name for index in store.indices(server)]
+            for name in (*names, STEPS_INDEX, state.INDEX):
                 server.indices.delete(index=name, ignore_unavailable=True)
-        daily = len(names) - 2
+        daily = len(names)
         what = f"{daily:,} daily {'index' if daily == 1 else 'indices'}" if daily else "no daily index was there"
         typer.echo(f"Elasticsearch: {what}, summaries and pins deleted")
 

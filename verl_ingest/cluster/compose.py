@@ -36,6 +36,7 @@ class Compose:
     """The target; everything in it is done by `docker compose` in the checkout."""
 
     name = "compose"
+    hands_out_secret = False  # the agent has the login that is in .env
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -29,6 +29,7 @@ class Hosts:
     """The hosts of deploy.hosts.inventory."""
 
     name = "hosts"
+    hands_out_secret = True
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

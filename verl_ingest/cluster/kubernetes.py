@@ -57,6 +57,7 @@ class Kubernetes:
 
     settings: Settings
     name: ClassVar[str] = "kubernetes"
+    hands_out_secret: ClassVar[bool] = True
 
     def files(self) -> Mapping[str, str]:
         """Return what build/kubernetes holds; raises SettingsError for paths that pods can't have."""

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from verl_ingest.checks import assets, links, login, server
 from verl_ingest.checks.check import Check, answered
-from verl_ingest.cluster.compose import Compose
 from verl_ingest.cluster.target import Target
 from verl_ingest.edge import fluentbit, lint
 from verl_ingest.settings import Settings
@@ -36,6 +35,6 @@ def _elasticsearch(settings: Settings, target: Target, overwrite: bool) -> Itera
         yield check
         if check.name == server.NAME and check.verdict == "wrong":
             return  # what does not answer can't be asked for more
-    if target.name != Compose.name:  # whose agent has the login that is in .env
+    if target.hands_out_secret:
         yield from login.check(settings)
     yield from assets.check(settings, before_apply=True, overwrite=overwrite)

@@ -35,6 +35,7 @@ class Slurm:
     """The agents of `deploy.slurm`: whoever sources job.sh gets them, for as long as the job lasts."""
 
     name = "slurm"
+    hands_out_secret = True
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.slurm = settings, settings.deploy.slurm

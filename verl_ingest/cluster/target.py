@@ -54,6 +54,7 @@ class Target(Protocol):
     """
 
     name: str
+    hands_out_secret: bool  # whether agents log in with what deploy.secret_file has
 
     def files(self) -> Mapping[str, str]:
         """Return what is rolled out, readable before it runs: path below the folder -> text. No secret is in it."""
