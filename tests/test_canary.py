@@ -154,7 +154,7 @@ class TestFly:
         expected = re.escape(
             "The record written on gpu-2 and gpu-3 was not found within 2 s: Elasticsearch refuses what the "
             "agent on gpu-3 sends, or can't be reached from there (nothing delivered, sent again 13 times); "
-            "the log of that service, pod or container says why."
+            "the log of that service, pod or container says why: after a 401 or 403 "
         )
         with pytest.raises(KitError, match=expected):
             fly(settings, Loader(templated, nodes, deaf=["gpu-2", "gpu-3"]), tmp_path)

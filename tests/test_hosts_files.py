@@ -141,7 +141,7 @@ def test_each_host_has_a_name_of_its_own() -> None:
 )
 def test_an_agent_is_asked_where_it_listens(listen: str, url: str) -> None:
     variables = hosts_files.variables(settings_with(agent=Agent(metrics_listen=listen)))
-    assert variables["metrics_url"] == f"{url}api/v2/metrics/prometheus"
+    assert variables["metrics_url"] == f"{url}api/v2/metrics"
 
 
 def test_the_timer_of_retention_is_rendered_where_days_are_set() -> None:

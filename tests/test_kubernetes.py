@@ -22,11 +22,10 @@ from verl_ingest.errors import KitError
 from verl_ingest.settings import Settings
 
 METRICS = """\
-# HELP fluentbit_build_info Build version information.
-fluentbit_build_info{hostname="gpu-0",version="5.1.4",os="linux"} 1797984000
-fluentbit_uptime{hostname="gpu-0"} 61
-fluentbit_output_proc_records_total{name="records"} 120
-fluentbit_output_proc_records_total{name="samples"} 3
+2026-12-22T18:41:01.000000001Z fluentbit_build_info{hostname="gpu-0",version="5.1.4",os="linux"} = 1797984000
+2026-12-22T18:41:01.000000001Z fluentbit_uptime{hostname="gpu-0"} = 61
+2026-12-22T18:41:00.000000001Z fluentbit_output_proc_records_total{name="records"} = 120
+2026-12-22T18:41:00.000000001Z fluentbit_output_proc_records_total{name="samples"} = 3
 """
 MARKS = {
     "gpu-0": Mark("/data/runs/verl-ingest-canary/logs/a.jsonl", '{"event":"canary"}', "verl-2026.11.29", "a"),

@@ -132,27 +132,37 @@ class TestWaiting:
 
 
 class TestMetrics:
-    TEXT = """
-# HELP fluentbit_uptime Number of seconds that Fluent Bit has been running.
-fluentbit_uptime{hostname="vm"} 26
-fluentbit_storage_chunks 2
-fluentbit_storage_fs_chunks 2
-fluentbit_input_storage_chunks{name="rank"} 2
-fluentbit_build_info{hostname="vm",version="5.1.1",os="linux"} 1795970918
-fluentbit_input_long_line_truncated_total{name="rank"} 2
-fluentbit_input_long_line_truncated_total{name="console"} 1
-fluentbit_input_ingestion_paused{name="rank"} 1
-fluentbit_input_ingestion_paused{name="console"} 0
-fluentbit_output_proc_records_total{name="records"} 7
-fluentbit_output_retries_total{name="records"} 394
-fluentbit_output_retries_failed_total{name="records"} 1
-fluentbit_output_dropped_records_total{name="records"} 3
-fluentbit_output_dropped_records_total{name="samples"} 4
-fluentbit_output_errors_total{name="records"} 5
+    TEXT = """\
+2026-11-29T23:24:26.252538227Z fluentbit_uptime{hostname="vm"} = 26
+2026-11-29T23:24:26.252546903Z fluentbit_storage_chunks = 2
+2026-11-29T23:24:26.252546903Z fluentbit_storage_fs_chunks = 2
+2026-11-29T23:24:23.251253035Z fluentbit_input_storage_chunks{name="rank"} = 2
+2026-11-29T23:24:26.252538227Z fluentbit_build_info{hostname="vm",version="5.1.1",os="linux"} = 1795994640
+2026-11-29T23:24:00.656757641Z fluentbit_input_long_line_truncated_total{name="rank"} = 2
+2026-11-29T23:24:00.656757641Z fluentbit_input_long_line_truncated_total{name="console"} = 1
+2026-11-29T23:24:00.656757641Z fluentbit_input_ingestion_paused{name="rank"} = 1
+2026-11-29T23:24:00.656757641Z fluentbit_input_ingestion_paused{name="console"} = 0
+2026-11-29T23:24:06.252546903Z fluentbit_output_proc_records_total{name="records"} = 7
+2026-11-29T23:24:04.252546903Z fluentbit_output_retries_total{name="records"} = 394
+2026-11-29T23:24:00.656757641Z fluentbit_output_proc_records_total{name="samples"} = 0
+2026-11-29T23:24:00.656757641Z fluentbit_output_retries_total{name="samples"} = 0
+2026-11-29T23:24:00.656757641Z fluentbit_output_retries_failed_total{name="records"} = 1
+2026-11-29T23:24:00.656757641Z fluentbit_output_dropped_records_total{name="records"} = 3
+2026-11-29T23:24:00.656757641Z fluentbit_output_dropped_records_total{name="samples"} = 4
+2026-11-29T23:24:00.656757641Z fluentbit_output_errors_total{name="records"} = 5
+1970-01-01T00:00:00.000000000Z fluentbit_logger_queue_dropped_total = 0
+2026-11-29T23:24:06.2Z fluentbit_output_latency_seconds{input="rank",output="records"} = { buckets = { 1=1 }, count=1 }
 """
 
     def test_counters_are_summed_over_inputs_and_outputs(self) -> None:
         assert metrics.parse(self.TEXT) == Agent("5.1.1", 26, 7, 7, 394, 5, 3, 2, ("rank",))
+
+    def test_an_output_whose_newest_try_came_after_its_last_delivery_is_told(self) -> None:
+        later = self.TEXT.replace(
+            "24:04.252546903Z fluentbit_output_retries", "24:25.252546903Z fluentbit_output_retries"
+        )
+        assert metrics.parse(later).untaken_s == pytest.approx(20)
+        assert metrics.parse(later).is_refused
 
     def test_no_agent(self, settings: Settings) -> None:
         with pytest.raises(KitError, match=r"No agent answers at 127\.0\.0\.1:\d+ \(Connection refused\); start"):
@@ -246,6 +256,15 @@ class TestVerdict:
                 ),
                 "Elasticsearch refuses or is away: 2.0 kB of 5.0 GB of records wait, the oldest for 1.0 s, "
                 "and nothing was delivered since the agent's start 20 s ago; see its log.",
+            ),
+            (
+                replace(
+                    FINE,
+                    waiting=[replace(HELD, bytes=2_000, oldest_s=1)],
+                    agent=replace(AGENT, retries=1, chunks=1, untaken_s=300),
+                ),
+                "Elasticsearch refuses or is away: 2.0 kB of 5.0 GB of records wait, the oldest for 1.0 s, "
+                "and nothing was delivered for 5 min; see its log.",
             ),
             (
                 replace(FINE, waiting=[HELD]),

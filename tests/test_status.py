@@ -126,10 +126,19 @@ class TestRows:
         (row,) = status.rows([Node("gpu-1", refused)], [FINE])
         assert row.problems == [
             "Elasticsearch refuses what the agent on gpu-1 sends, or can't be reached from there (nothing delivered, "
-            "sent again 13 times); the log of that service, pod or container says why."
+            "sent again 13 times); the log of that service, pod or container says why: after a 401 or 403 renew the "
+            "agents' secret and run `verl-ingest deploy`, else see `verl-ingest doctor`."
         ]
 
-    @pytest.mark.parametrize("fine", [{"retries": 0}, {"delivered": 1}, {"chunks": 0}])
+    def test_an_agent_that_is_refused_after_it_delivered_is_not_fine(self) -> None:
+        (row,) = status.rows([Node("gpu-1", replace(AGENT, retries=13, chunks=1, untaken_s=70))], [FINE])
+        (problem,) = row.problems
+        assert problem.startswith("Elasticsearch refuses what the agent on gpu-1 sends, or can't be reached from there")
+        assert "(nothing delivered for 70 s, sent again 13 times)" in problem
+
+    @pytest.mark.parametrize(
+        "fine", [{"retries": 0}, {"delivered": 1}, {"chunks": 0}, {"delivered": 1, "untaken_s": 4}]
+    )
     def test_what_may_be_under_way_is_not_called_refused(self, fine: dict[str, int]) -> None:
         agent = replace(AGENT, **{"delivered": 0, "retries": 13, "chunks": 1, **fine})
         (row,) = status.rows([Node("gpu-1", agent)], [FINE])

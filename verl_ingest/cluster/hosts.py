@@ -21,7 +21,7 @@ from verl_ingest.settings import Settings
 
 _OLDEST = (5, 1)  # of the versions of Fluent Bit whose configuration the kit renders
 _NAMED = 3  # hosts or files that a line names
-_START = re.compile(r"fluentbit_process_start_time_seconds\S* (\d+)")
+_START = re.compile(r"fluentbit_process_start_time_seconds\S* = (\d+)")
 _CLOCK_S = 2  # of a start, as a file's time and Fluent Bit itself round it
 
 

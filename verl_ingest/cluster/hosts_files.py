@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from verl_ingest import assets
 from verl_ingest.edge import fluentbit, folder
+from verl_ingest.lag import metrics
 from verl_ingest.settings import Settings
 
 UNIT = "verl-ingest.service"
@@ -53,8 +54,7 @@ def variables(settings: Settings) -> dict[str, Any]:
         "state": own.agent.state,
         "secret_file": own.agent.secret_file,
         "secret_source": str(source.absolute()) if source else None,
-        "metrics_url": f"http://{f'[{listen}]' if ':' in listen else listen}:{own.agent.metrics_port}"
-        "/api/v2/metrics/prometheus",
+        "metrics_url": f"http://{f'[{listen}]' if ':' in listen else listen}:{own.agent.metrics_port}{metrics.PATH}",
         "metrics_port": own.agent.metrics_port,
         "forward_port": own.agent.forward_port,
         "elasticsearch_host": server.hostname,

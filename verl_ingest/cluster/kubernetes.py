@@ -330,7 +330,7 @@ class Kubernetes:
         if not pod.runs:
             return Node(pod.node or pod.name, None, pod.problem)
         port = self.settings.agent.metrics_port
-        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod.name}:{port}/proxy/api/v2/metrics/prometheus"
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod.name}:{port}/proxy{metrics.PATH}"
         done = self._attempt("get", "--raw", path)
         if done.returncode or "fluentbit_build_info" not in done.stdout:
             why = f"The agent in the pod {pod.name} does not answer ({_words(done)}); see `kubectl logs {pod.name}`."

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from verl_ingest.checks.check import Check
 from verl_ingest.cluster.mark import Mark
-from verl_ingest.context.words import counted
+from verl_ingest.context.words import counted, duration
 from verl_ingest.errors import KitError
 from verl_ingest.lag.facts import Agent
 
@@ -37,13 +37,15 @@ def answering(nodes: Sequence[Node]) -> list[str]:
 
 
 def refusal(node: Node) -> str | None:
-    """Return the sentence on an agent of which nothing was accepted since its start; None where that is not so."""
+    """Return the sentence on an agent of which nothing is accepted; None where that is not so."""
     if node.agent is None or not node.agent.is_refused:
         return None
+    nothing = f"nothing delivered for {duration(node.agent.untaken_s)}" if node.agent.delivered else "nothing delivered"
     return (
         f"Elasticsearch refuses what the agent on {node.name} sends, or can't be reached from there "
-        f"(nothing delivered, sent again {counted(node.agent.retries, 'time')}); "
-        "the log of that service, pod or container says why."
+        f"({nothing}, sent again {counted(node.agent.retries, 'time')}); the log of that service, pod or container "
+        "says why: after a 401 or 403 renew the agents' secret and run `verl-ingest deploy`, else see "
+        "`verl-ingest doctor`."
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+UNTAKEN_S = 10  # tries are at most 5 s apart (scheduler.cap), so that one that failed by chance is made up for
+
 
 @dataclass(frozen=True)
 class Tailed:
@@ -35,7 +37,8 @@ class Waiting:
 class Agent:
     """Fluent Bit's own counters since its start, of all outputs and inputs; `paused`: inputs that do not read now.
 
-    `chunks`: those that are read and not delivered, now.
+    `chunks`: those that are read and not delivered, now. `untaken_s`: how many seconds ago an output last delivered
+    something whose newest try was not taken, 0 where each was.
     """
 
     version: str
@@ -47,11 +50,13 @@ class Agent:
     truncated: int
     chunks: int
     paused: tuple[str, ...]
+    untaken_s: float = 0.0
 
     @property
     def is_refused(self) -> bool:
-        """Whether nothing it sent was accepted since its start, though some was sent again and waits."""
-        return self.chunks > 0 and self.retries > 0 and self.delivered == 0
+        """Whether something waits, and was sent again, since nothing was accepted: ever, or in the last few tries."""
+        nothing = self.delivered == 0 or self.untaken_s > UNTAKEN_S
+        return self.chunks > 0 and self.retries > 0 and nothing
 
 
 @dataclass(frozen=True)

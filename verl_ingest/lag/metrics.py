@@ -2,15 +2,19 @@
 
 import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Sequence
+from datetime import datetime
 from http.client import HTTPException
+from typing import NamedTuple
 
 from verl_ingest.errors import KitError
 from verl_ingest.lag.facts import Agent
 from verl_ingest.settings import Settings
 
+# As text: only there each counter has the time when it last changed.
+PATH = "/api/v2/metrics"
 TIMEOUT_S = 5
-_LINE = re.compile(r"fluentbit_(\w+?)(?:\{(.*)\})? (\S+)")
+_LINE = re.compile(r"(\S+)Z fluentbit_(\w+?)(?:\{(.*)\})? = (\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -18,7 +22,7 @@ def read(settings: Settings) -> Agent:
     """Return the counters of the agent on this node; raises KitError where none answers."""
     address = f"127.0.0.1:{settings.agent.metrics_port}"
     try:
-        with urllib.request.urlopen(f"http://{address}/api/v2/metrics/prometheus", timeout=TIMEOUT_S) as answer:
+        with urllib.request.urlopen(f"http://{address}{PATH}", timeout=TIMEOUT_S) as answer:
             text = answer.read().decode(errors="replace")
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", error)
@@ -32,14 +36,14 @@ def read(settings: Settings) -> Agent:
 
 
 def parse(text: str) -> Agent:
-    """Return the counters in a text of Prometheus' format."""
+    """Return the counters in what Fluent Bit answers at PATH: a line each, `TIME fluentbit_NAME{LABELS} = NUMBER`."""
     samples = list(_samples(text))
 
     def total(name: str) -> int:
-        return int(sum(value for found, _, value in samples if found == name))
+        return int(sum(sample.value for sample in samples if sample.name == name))
 
     return Agent(
-        version=next(labels["version"] for name, labels, _ in samples if name == "build_info"),
+        version=next(sample.labels["version"] for sample in samples if sample.name == "build_info"),
         uptime_s=total("uptime"),
         delivered=total("output_proc_records_total"),
         dropped=total("output_dropped_records_total"),
@@ -47,11 +51,41 @@ def parse(text: str) -> Agent:
         errors=total("output_errors_total"),
         truncated=total("input_long_line_truncated_total"),
         chunks=total("storage_chunks"),
-        paused=tuple(labels["name"] for name, labels, value in samples if name == "input_ingestion_paused" and value),
+        paused=tuple(
+            sample.labels["name"] for sample in samples if sample.name == "input_ingestion_paused" and sample.value
+        ),
+        untaken_s=_untaken_s(samples),
     )
 
 
-def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    for line in text.splitlines():
-        if match := _LINE.fullmatch(line):
-            yield match[1], dict(_LABEL.findall(match[2] or "")), float(match[3])
+class _Sample(NamedTuple):
+    """A number, and when it last changed: seconds since 1970 by the node's clock."""
+
+    at: float
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def _samples(text: str) -> list[_Sample]:
+    found = (_LINE.fullmatch(line) for line in text.splitlines())
+    return [
+        _Sample(_seconds(match[1]), match[2], dict(_LABEL.findall(match[3] or "")), float(match[4]))
+        for match in found
+        if match
+    ]
+
+
+def _seconds(time: str) -> float:
+    """Return seconds since 1970; the last three of nine digits are more than Python reads."""
+    return datetime.fromisoformat(f"{time[:26]}+00:00").timestamp()
+
+
+def _untaken_s(samples: Sequence[_Sample]) -> float:
+    """Return how long ago something was last delivered by an output whose newest try came later and was not taken."""
+    delivered, retried = (
+        {sample.labels["name"]: sample.at for sample in samples if sample.name == f"output_{name}_total"}
+        for name in ("proc_records", "retries")
+    )
+    now = max(sample.at for sample in samples)
+    return max((now - at for name, at in delivered.items() if retried.get(name, at) > at), default=0.0)

@@ -36,7 +36,9 @@ def _unread(facts: Facts, limits: Limits) -> Iterator[str]:
 def _waiting(facts: Facts, limits: Limits) -> Iterator[str]:
     agent, rest = facts.agent, ""
     if agent and agent.is_refused:
-        rest = f", and nothing was delivered since the agent's start {duration(agent.uptime_s)} ago; see its log"
+        start = f"since the agent's start {duration(agent.uptime_s)} ago"
+        when = f"for {duration(agent.untaken_s)}" if agent.delivered else start
+        rest = f", and nothing was delivered {when}; see its log"
     for output, group in groupby(sorted(facts.waiting, key=lambda each: each.output), key=lambda each: each.output):
         inputs = list(group)
         total, oldest = sum(each.bytes for each in inputs), max(each.oldest_s for each in inputs)
