@@ -18,6 +18,7 @@ from rich.console import Console
 
 from tests import fluentbit
 from tests.test_cli import run
+from tests.waiting import wait_for
 from verl_ingest.cli import terminal
 from verl_ingest.errors import InputError, KitError
 from verl_ingest.lag import collect, metrics, newest, offsets, waiting
@@ -176,14 +177,42 @@ class TestMetrics:
             )
 
 
+    def test_a_real_agent_that_is_refused_after_it_delivered(self, tmp_path: Path, fluent_bit: str) -> None:
+        """Such as one whose key was revoked."""
+        server = web_server(200)
+        with server as port:
+            settings = fluentbit.settings_for(tmp_path / "runs", tmp_path / "state", url=f"http://127.0.0.1:{port}")
+            log = tmp_path / "runs" / "r" / "rank0.jsonl"
+            log.parent.mkdir(parents=True)
+            log.write_text('{"rank": 0, "step": 1, "loss": 0.5}\n')
+            with fluentbit.running(fluent_bit, tmp_path / "agent", settings) as agent:
+                wait_for(lambda: metrics.read(settings).delivered, timeout=60, what=f"a delivery\n{agent.tail()}")
+                assert not metrics.read(settings).is_refused
+                server.status = 401
+                with log.open("a") as lines:
+                    lines.write('{"rank": 0, "step": 2, "loss": 0.5}\n')
+                wait_for(lambda: metrics.read(settings).is_refused, timeout=60, what=f"a refusal\n{agent.tail()}")
+                server.status = 200
+                wait_for(lambda: metrics.read(settings).untaken_s == 0, timeout=60, what=f"an end\n{agent.tail()}")
+
+
 class web_server:
-    """Something else that speaks HTTP."""
+    """Something else that speaks HTTP; what is sent it takes with 200 as Elasticsearch does, else refuses."""
 
     def __init__(self, status: int) -> None:
+        self.status = status
+        outer = self
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                self.send_response(status)
+                self.send_response(outer.status)
                 self.end_headers()
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(outer.status)
+                self.end_headers()
+                self.wfile.write(b'{"errors":false,"items":[]}')
 
             def log_message(self, *_: Any) -> None:
                 pass
