@@ -28,6 +28,54 @@ ROLES = {"verl-reader": {"indices": [{"names": ["verl-*"], "privileges": ["read"
 WHERE = "http://localhost:9200"
 
 
+@pytest.fixture
+def without_shard(elasticsearch: Elasticsearch) -> Iterator[str]:
+    """Name of an index whose shard no node may have."""
+    name = "client-without-shard"
+    nowhere = {"index.routing.allocation.require._name": "nobody"}
+    elasticsearch.indices.create(index=name, settings=nowhere, wait_for_active_shards="0")
+    yield name
+    elasticsearch.indices.delete(index=name)
+
+
+SEARCHES = {
+    "search": lambda server, index: server.search(index=index, allow_partial_search_results=False),
+    "snapshot": lambda server, index: server.open_point_in_time(index=index, keep_alive="1s"),
+    "several": lambda server, index: server.msearch(searches=[{"index": index}, {}])["responses"][0]["hits"],
+}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_a_search_waits_for_the_shard_of_a_new_index(
+    without_shard: str, elasticsearch: Elasticsearch, elasticsearch_url: str, monkeypatch: pytest.MonkeyPatch, search
+):
+    waits = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            anywhere = {"index.routing.allocation.require._name": None}
+            elasticsearch.indices.put_settings(index=without_shard, settings=anywhere)
+            elasticsearch.cluster.health(index=without_shard, wait_for_status="yellow", timeout="60s")
+
+    monkeypatch.setattr(client, "sleep", wait)
+    with client.connect(Settings(elasticsearch_url=elasticsearch_url)) as server:
+        assert search(server, without_shard)
+    assert waits == list(client.SHARDS_WAITS_S[:2])
+
+
+@pytest.mark.server
+def test_a_shard_that_stays_away_is_named(without_shard: str, elasticsearch_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client, "SHARDS_WAITS_S", (0,))
+    sentence = error_of(elasticsearch_url, lambda server: SEARCHES["search"](server, without_shard))
+    assert sentence == (
+        "Elasticsearch at SERVER can't read all of its data now (Search rejected due to missing shards "
+        f"[[{without_shard}][0]]); a node of it is away or just starting: see its GET _cluster/health, "
+        "and try again when that is not red."
+    )
+
+
 @pytest.fixture(scope="module")
 def secured() -> Iterator[str]:
     """Address of a server that wants a login."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ from verl_ingest.settings import Settings
 
 # The longest request is a merge or a search over months; an answer takes milliseconds otherwise.
 TIMEOUT_S = 60
+# A new index is there for searches within some milliseconds, on a busy cluster within seconds; longer is a lost node.
+SHARDS_WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2)
 # What a proxy in front of Elasticsearch answers by itself.
 _OF_A_PROXY = (401, 403, 407, 413, 429, 502, 503, 504)
 _PORTS = {"http": 80, "https": 443}
@@ -24,6 +27,28 @@ _UNAUTHORIZED = re.compile(
     r"(?: on indices \[(?P<indices>[^]]*)\])?"
     r", this action is granted by the (?P<kind>\w+) privileges \[(?P<privileges>[^]]+)"
 )
+
+
+class _Patient(Elasticsearch):
+    """A client whose searches wait for an index that the first record of a day has just made.
+
+    Such an index has no shard that can be searched in its first moments: without patience, whoever asks at midnight
+    is refused.
+    """
+
+    def perform_request(self, method: str, path: str, **options: Any) -> Any:
+        """Perform a request; one that no shard was there for is sent again after a while."""
+        for wait_s in SHARDS_WAITS_S:
+            try:
+                answer = super().perform_request(method, path, **options)
+            except ApiError as error:
+                if not _misses_shards(error.body):
+                    raise
+            else:
+                if not any(map(_misses_shards, _parts(answer.body))):
+                    return answer
+            sleep(wait_s)
+        return super().perform_request(method, path, **options)
 
 
 def connect(settings: Settings, *, timeout_s: int = TIMEOUT_S) -> Elasticsearch:
@@ -44,7 +69,7 @@ def connect(settings: Settings, *, timeout_s: int = TIMEOUT_S) -> Elasticsearch:
         if not settings.elasticsearch_ca_certs.is_file():
             raise SettingsError(f"elasticsearch_ca_certs: there is no file {settings.elasticsearch_ca_certs}.")
         options["ca_certs"] = str(settings.elasticsearch_ca_certs)
-    return Elasticsearch(_with_port(settings.elasticsearch_url), **options)
+    return _Patient(_with_port(settings.elasticsearch_url), **options)
 
 
 @contextmanager
@@ -164,9 +189,27 @@ def _refusal(error: ApiError, server: str, settings: Settings) -> str:
             )
         case 429:
             return f"{server} is too busy ({reason}); try again later."
+        case 503 if _misses_shards(error.body):
+            return (
+                f"{server} can't read all of its data now ({reason.partition('. Consider')[0]}); a node of it is away "
+                "or just starting: see its GET _cluster/health, and try again when that is not red."
+            )
         case 502 | 503 | 504:
             return f"{server} is not ready ({reason}); see its log, or try again in a moment."
     return f"{server} refused the request ({kind}): {reason}."
+
+
+def _misses_shards(answer: Any) -> bool:
+    """Tell whether an answer, or one of several, says that shards which it needs are not there."""
+    match answer:
+        case {"status": 503, "error": {"type": "search_phase_execution_exception"}}:
+            return True
+    return False
+
+
+def _parts(answer: Any) -> Sequence[Any]:
+    """Return the answers inside the answer to several searches."""
+    return answer.get("responses", ()) if isinstance(answer, dict) else ()
 
 
 def _deed(action: str) -> str:
@@ -192,7 +235,7 @@ def reason_of(error: ApiError) -> tuple[str, str]:
     details = error.body.get("error") if isinstance(error.body, dict) else None
     if not isinstance(details, dict):  # not Elasticsearch's own: a proxy's page
         return f"HTTP {error.status_code}", error.message[:200]
-    innermost = (details.get("root_cause") or [details])[0]
+    innermost = (details.get("root_cause") or [details.get("caused_by") or details])[0]
     return innermost["type"], str(innermost.get("reason") or innermost["type"]).rstrip(".;")
 
 

@@ -99,7 +99,12 @@ class Shipper:
 
     def _find(self, ids: list[str]) -> dict[str, str]:
         answer = self._client.search(
-            index=ALL_PATTERN, query={"ids": {"values": ids}}, size=len(ids), source=False, sort=["_doc"]
+            index=ALL_PATTERN,
+            query={"ids": {"values": ids}},
+            size=len(ids),
+            source=False,
+            sort=["_doc"],
+            allow_partial_search_results=False,  # a copy that is not seen would be written a second time
         )
         return {hit["_id"]: hit["_index"] for hit in answer["hits"]["hits"]}
 

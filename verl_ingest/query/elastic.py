@@ -233,7 +233,9 @@ class ElasticRun:
     def summaries(self, segments: Sequence[Segment]) -> list[Summary]:
         """Return the summaries that there are of the segments' steps, of all attempts, fresh or not."""
         # By its pattern, so that an index that is not there, or not allowed, is the same as one without summaries.
-        found = self._client.search(index=STEPS_PATTERN, body=summaries.stored(self.run_id, segments))
+        found = self._client.search(
+            index=STEPS_PATTERN, body=summaries.stored(self.run_id, segments), allow_partial_search_results=False
+        )
         return [summary for hit in found["hits"]["hits"] if (summary := summaries.read(hit["_source"])) is not None]
 
     def made_of(self, segments: Sequence[Segment]) -> dict[int, MadeOf]:

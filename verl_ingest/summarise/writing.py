@@ -33,7 +33,7 @@ def remove_days(client: Elasticsearch) -> int:
     """
     by_day = {"date_histogram": {"field": "@timestamp", "calendar_interval": "day", "format": "yyyy.MM.dd"}}
     by_day["date_histogram"]["min_doc_count"] = 1
-    found = client.search(index=STEPS_PATTERN, size=0, aggs={"days": by_day})
+    found = client.search(index=STEPS_PATTERN, size=0, aggs={"days": by_day}, allow_partial_search_results=False)
     days = found.get("aggregations", {"days": {"buckets": []}})["days"]["buckets"]  # none without an index
     # Asked for after the days: whoever loads an old day meanwhile makes its index first, then its summaries.
     there = client.indices.get_settings(index=RECORDS_PATTERN, name="index.creation_date", expand_wildcards="all")
