@@ -1,10 +1,12 @@
 """kubectl on a small cluster, which is a JSON file: answers and exit codes as kubectl 1.32 and Kubernetes 1.34 give.
 
 A DaemonSet or Deployment that is applied has its pods at once, one a node, in the state that the file has for its name.
+Pods of a DaemonSet are replaced as its controller does (rollingUpdate of pkg/controller/daemon/update.go).
 """
 
 import fcntl
 import json
+import math
 import os
 import stat
 import sys
@@ -28,6 +30,7 @@ READY = {
     "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
     "containerStatuses": [{"name": "x", "image": "x", "ready": True, "state": {"running": {}}}],
 }
+AWAY = READY | {"conditions": [{"type": "Ready", "status": "False"}]}  # what the cluster takes it to be
 
 
 class Cluster:
@@ -50,8 +53,9 @@ class Cluster:
                 "nodes": ["gpu-0", "gpu-1"],
                 "taints": {},
                 "away": [],
-                "stopping": [],
                 "objects": {},
+                "templates": {},
+                "generations": {},
                 "denied": [],
                 "pods": {},
                 "events": [],
@@ -131,6 +135,10 @@ def _answer(state: dict[str, Any], words: list[str], flags: dict[str, list[str]]
             if "nodes" in state["denied"]:
                 _fail('Error from server (Forbidden): nodes is forbidden: User "night" cannot list resource "nodes"')
             return json.dumps({"kind": "List", "items": [_node(state, name) for name in state["nodes"]]}), 0
+        case ["get", name] if name.startswith("daemonset/") and "jsonpath" in flags["-o"][0]:
+            return str(state["templates"][name.split("/")[1]][0]), 0
+        case ["kustomize", folder]:
+            return "\n---\n".join(_given({"-k": [folder]}).values()), 0
         case ["get", kind, name]:  # one that may be there
             _allowed(state, "get", f"{kind}s", name)
             return (f"{kind}/{name}\n" if f"{kind}/{name}" in objects else ""), 0
@@ -145,12 +153,16 @@ def _answer(state: dict[str, Any], words: list[str], flags: dict[str, list[str]]
             for name, text in _given(flags).items():
                 _allowed(state, "patch", f"{name.split('/')[0]}s", name.split("/")[1])
                 objects[name] = text
+                if name.startswith("daemonset.apps/"):
+                    _control(state, json.loads(text))
                 print(f"{name} serverside-applied")
             return "", 0
         case ["diff"]:
             return _diff(state, _given(flags))
         case ["delete", *names]:
             found = [name for name in names if objects.pop(_full(name), None)]
+            for name in found:
+                state["generations"].pop(name.split("/")[1], None)
             return "".join(f"{name} deleted from verl-ingest namespace\n" for name in found), 0
         case ["rollout", "restart", name]:
             return f"{_full(name)} restarted\n", 0
@@ -240,19 +252,54 @@ def _diff(state: dict[str, Any], given: dict[str, str]) -> tuple[str, int]:
     return "".join(parts), 1 if parts else 0
 
 
+def _control(state: dict[str, Any], daemon_set: dict[str, Any]) -> None:
+    """Do what the DaemonSet controller does: a pod on each node that it is for, no more of them out than may be."""
+    name, spec = daemon_set["metadata"]["name"], daemon_set["spec"]
+    generation, template = state["templates"].get(name, (0, None))
+    if template != spec["template"]:
+        generation += 1
+        state["templates"][name] = (generation, spec["template"])
+    pods = state["generations"].setdefault(name, {})
+    wanted = _wanted(state, spec)
+    for node in wanted:
+        pods.setdefault(node, generation)
+    most = str(spec.get("updateStrategy", {}).get("rollingUpdate", {}).get("maxUnavailable", 1))
+    most = math.ceil(len(wanted) * int(most[:-1]) / 100) if most.endswith("%") else int(most)
+    # Old pods there are told to stop first of all, whatever may be out, and are out until their nodes are back.
+    out = [node for node, own in pods.items() if node in state["away"] and own < generation]
+    if most > len(out):
+        pods.update({node: generation for node in wanted if node not in state["away"]})
+
+
+def _wanted(state: dict[str, Any], spec: dict[str, Any]) -> list[str]:
+    """Return the nodes that a DaemonSet is for; of those that are not ready only where it bears all taints."""
+    bears_all = {"operator": "Exists"} in spec["template"]["spec"].get("tolerations", [])
+    return [node for node in state["nodes"] if bears_all or node not in state["away"]]
+
+
 def _pods(state: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    workloads = {f"daemonset.apps/{name}": state["nodes"], f"deployment.apps/{name}": state["nodes"][:1]}
-    for workload, nodes in workloads.items():
-        for node in nodes if workload in state["objects"] else ():
-            status = state["pods"].get(name, {}).get(node, READY)
-            metadata = {"name": f"{name}-{node}"}
-            if metadata["name"] in state["stopping"]:
+    generations = state["generations"].get(name, {})
+    nodes = generations or (state["nodes"][:1] if f"deployment.apps/{name}" in state["objects"] else ())
+    for node in nodes:
+        status = state["pods"].get(name, {}).get(node, AWAY if node in state["away"] else READY)
+        metadata: dict[str, Any] = {"name": f"{name}-{node}"}
+        if generations:
+            metadata["labels"] = {"pod-template-generation": str(generations[node])}
+            if generations[node] < state["templates"][name][0] and node in state["away"]:
                 metadata["deletionTimestamp"] = "2026-11-29T20:37:23Z"
-            yield {"metadata": metadata, "spec": {"nodeName": node}, "status": status}
+        yield {"metadata": metadata, "spec": {"nodeName": node}, "status": status}
 
 
 def _status(state: dict[str, Any], name: str) -> tuple[str, int]:
+    """Wait as kubectl does: for all nodes that a DaemonSet is for."""
     pods = list(_pods(state, name))
+    if daemon_set := state["objects"].get(f"daemonset.apps/{name}"):
+        wanted, generation = _wanted(state, json.loads(daemon_set)["spec"]), str(state["templates"][name][0])
+        pods = [pod for pod in pods if pod["spec"]["nodeName"] in wanted]
+        if old := [pod for pod in pods if pod["metadata"]["labels"]["pod-template-generation"] != generation]:
+            new = len(pods) - len(old)
+            print(f'Waiting for daemon set "{name}" rollout to finish: {new} out of {len(pods)} new pods have been...')
+            _fail("error: timed out waiting for the condition")
     ready = [pod for pod in pods if {"type": "Ready", "status": "True"} in pod["status"].get("conditions", [])]
     if len(ready) == len(pods):
         return f'daemon set "{name}" successfully rolled out\n', 0

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from verl_ingest.checks.check import Check
 from verl_ingest.cluster import commands, kubernetes_files, kubernetes_nodes, kubernetes_pods
+from verl_ingest.cluster.kubernetes_answers import output, words
 from verl_ingest.cluster.kubernetes_files import AGENT, CANARY, KINDS, REMOVAL, RETENTION, RIGHTS, SECRET_KEY, SERVICE
 from verl_ingest.cluster.kubernetes_pods import Pod
 from verl_ingest.cluster.mark import Mark
@@ -36,17 +37,6 @@ STEP_S = 10  # between two looks at what can't start
 ANSWER_S = 20
 AT_ONCE = 16  # requests
 PART_OF = "app.kubernetes.io/part-of=verl-ingest"
-# What kubectl says -> what to do.
-_REMEDIES = {
-    r"context .* does not exist": "set deploy.kubernetes.context to one of `kubectl config get-contexts`",
-    r"connection to the server|Unable to connect|no such host|timeout": "see that it runs and is reached from here, or "
-    "set deploy.kubernetes.context",
-    r"Unauthorized|must be logged in|provide credentials": "log in to the cluster again",
-    r"forbidden": "have your user given that right; build/kubernetes/rights.yaml is a Role with all of them",
-    r"Apply failed with \d+ conflict": "someone else changed it: undo that, or take it back with "
-    "`kubectl apply --server-side --force-conflicts --field-manager=verl-ingest -k build/kubernetes`",
-}
-_SAID = re.compile(r"^(error|Error from server|The connection|Unable to connect)\b.*$", re.MULTILINE)
 _DIFFERENCE = re.compile(r"^diff .*/(?:\S+\.)?v\d\w*\.(?P<kind>\w+)\.[^.\s]*\.(?P<name>\S+)$", re.MULTILINE)
 _NEW = re.compile("^(@@ -0,0 |-null$)", re.MULTILINE)  # the latter for a Secret, which kubectl masks
 
@@ -94,12 +84,17 @@ class Kubernetes:
         ]
 
     def roll_out(self, folder: Path) -> Sequence[str]:
-        """Apply what differs, remove what is not wanted any more, and wait until all agents and the service run."""
-        changes, secret = self.plan(folder), self._secret()
+        """Apply what differs, remove what is not wanted any more, and wait until all agents and the service run.
+
+        Those on nodes that are not ready are not waited for.
+        """
+        changes, secret, away = self.plan(folder), self._secret(), self._not_ready()
         self._apply("-f", folder / "namespace.yaml")
         if secret:
             self._apply("-f", "-", given=secret)
         self._apply("-k", folder)
+        if away:
+            self._make_room(folder, away)
         if leftovers := [line.removesuffix(": to be removed") for line in changes if line.endswith(": to be removed")]:
             self._delete(*leftovers)
         if f"Secret {AGENT}: changed" in changes:  # it is read at the start alone
@@ -107,7 +102,11 @@ class Kubernetes:
         self._await("daemonset", AGENT)
         if self.settings.service_url:
             self._await("deployment", SERVICE)
-        return changes
+        if not away:
+            return changes
+        self._apply("-k", folder)  # as many may be out as before
+        stays = "not ready, so the agent there stays as it was; Kubernetes brings it this one when the node is back"
+        return [*changes, f"{kubernetes_nodes.some(away)}: {stays}"]
 
     def nodes(self, folder: Path) -> Sequence[Node]:
         """Ask each agent through the cluster's own server."""
@@ -177,7 +176,7 @@ class Kubernetes:
     def _selected(self) -> Iterator[Check]:
         done = self._list_nodes()
         if done.returncode:
-            found = f"Nodes can't be listed ({_words(done)}), so none that gets no agent is told."
+            found = f"Nodes can't be listed ({words(done)}), so none that gets no agent is told."
             remedy = "have `list nodes` given to you, or count the nodes that `deploy` names at its end"
             yield Check("nodes", "unknown", found, remedy)
             return
@@ -234,32 +233,38 @@ class Kubernetes:
     def _namespace(self) -> str:
         return self.settings.deploy.kubernetes.namespace
 
-    def _attempt(self, *words: str | Path, given: str | None = None) -> CompletedProcess[str]:
+    def _attempt(self, *arguments: str | Path, given: str | None = None) -> CompletedProcess[str]:
         """Return how a kubectl command ended, whatever its exit code."""
         context = self.settings.deploy.kubernetes.context
         flags = [*(["--context", context] if context else []), "--namespace", self._namespace]
-        limits = () if words[0] in ("rollout", "delete") else (f"--request-timeout={ANSWER_S}s",)  # those two wait
+        limits = () if arguments[0] in ("rollout", "delete") else (f"--request-timeout={ANSWER_S}s",)  # those two wait
         return commands.attempt(
-            ["kubectl", *flags, *limits, *map(str, words)],
+            ["kubectl", *flags, *limits, *map(str, arguments)],
             what="Kubernetes",
             remedy="see that the cluster answers",
             environment=os.environ | {"KUBECTL_EXTERNAL_DIFF": "diff -u -N"},
             given=given,
         )
 
-    def _kubectl(self, *words: str | Path, what: str, given: str | None = None) -> str:
+    def _kubectl(self, *arguments: str | Path, what: str, given: str | None = None) -> str:
         """Return what a kubectl command prints; raises KitError with a remedy where it fails."""
-        return _output(self._attempt(*words, given=given), what)
+        return output(self._attempt(*arguments, given=given), what)
 
-    def _apply(self, *words: str | Path, given: str | None = None) -> None:
+    def _apply(self, *arguments: str | Path, given: str | None = None) -> None:
         self._kubectl(
-            "apply", "--server-side", "--field-manager=verl-ingest", *words, given=given, what="Applying the manifests"
+            "apply",
+            "--server-side",
+            "--field-manager=verl-ingest",
+            *arguments,
+            given=given,
+            what="Applying the manifests",
         )
 
     def _delete(self, *names: str) -> None:
-        """Delete objects that may be there, and wait until their pods are gone."""
+        """Delete objects that may be there, and wait until their pods are gone, if no node is away: its pods stay."""
         if names:
-            options = ("--ignore-not-found", "--cascade=foreground", f"--timeout={GONE_S}s")
+            cascade = "background" if self._not_ready() else "foreground"
+            options = ("--ignore-not-found", f"--cascade={cascade}", f"--timeout={GONE_S}s")
             self._kubectl("delete", *options, *names, what="Removing what is not wanted any more")
 
     @property
@@ -275,6 +280,17 @@ class Kubernetes:
         done = self._list_nodes()
         return [] if done.returncode else kubernetes_nodes.not_ready(json.loads(done.stdout))
 
+    def _make_room(self, folder: Path, away: Sequence[str]) -> None:
+        """Let so many more agents be out at a time as their nodes are not ready, for as long as a roll-out takes."""
+        manifests = self._kubectl("kustomize", folder, what="Reading build/kubernetes")
+        ready = self._with_agents()
+        self._apply("-f", "-", given=kubernetes_files.with_room(manifests, ready=len(ready), away=len(away)))
+
+    def _with_agents(self) -> list[str]:
+        """Return the nodes that get an agent now."""
+        listed = json.loads(output(self._list_nodes(), "Looking for the nodes"))
+        return kubernetes_nodes.with_agents(listed, self.settings.deploy.kubernetes.tolerations)
+
     def _has(self, kind: str, name: str) -> bool:
         return bool(self._kubectl("get", kind, name, "--ignore-not-found", "-o", "name", what=f"Looking for a {kind}"))
 
@@ -284,11 +300,11 @@ class Kubernetes:
             "get", ",".join(KINDS), "-l", PART_OF, "-o", "name", what="Looking for what is there"
         ).split()
 
-    def _differences(self, *words: str | Path, given: str | None = None) -> list[str]:
+    def _differences(self, *arguments: str | Path, given: str | None = None) -> list[str]:
         """Return a line for each object that an apply would make or change; exit code 1 says that there are some."""
-        done = self._attempt("diff", "--server-side", "--field-manager=verl-ingest", *words, given=given)
+        done = self._attempt("diff", "--server-side", "--field-manager=verl-ingest", *arguments, given=given)
         if done.returncode != 1 or not done.stdout:
-            _output(done, "Comparing with what is there")
+            output(done, "Comparing with what is there")
         parts = re.split(r"^(?=diff )", done.stdout, flags=re.MULTILINE)
         found = [(match, _NEW.search(part)) for part in parts if (match := _DIFFERENCE.search(part))]
         return [f"{match['kind']} {match['name']}: {'new' if is_new else 'changed'}" for match, is_new in found]
@@ -318,12 +334,23 @@ class Kubernetes:
             if done.returncode == 0:
                 return
             if "timed out" not in done.stderr:
-                _output(done, f"Waiting for {name}")
+                output(done, f"Waiting for {name}")
             pods = self._pods(name)
+            if kind == "daemonset" and any(pod.is_away for pod in pods):
+                pods = [pod for pod in pods if not pod.is_away]
+                if self._have_new_pod(name, pods):
+                    return
             waiting = sorted((pod for pod in pods if pod.problem), key=lambda pod: not pod.is_stuck)
             if time.monotonic() > deadline or (waiting and waiting[0].is_stuck):
                 why = waiting[0].problem if waiting else f"See `kubectl describe {kind} {name}`."
                 raise KitError(f"{len(pods) - len(waiting)} of {len(pods)} pods of {name} are ready: {why}")
+
+    def _have_new_pod(self, name: str, pods: Sequence[Pod]) -> bool:
+        """Tell whether all nodes that get an agent now have it; kubectl waits for others where tolerations fit them."""
+        path = r"jsonpath={.metadata.annotations.deprecated\.daemonset\.template\.generation}"  # of any version
+        template = self._kubectl("get", f"daemonset/{name}", "-o", path, what=f"Looking at {name}")
+        new = {pod.node for pod in pods if not pod.problem and pod.template == template}
+        return new.issuperset(self._with_agents())
 
     def _ask(self, pod: Pod) -> Node:
         """Ask one agent for its counters."""
@@ -333,7 +360,7 @@ class Kubernetes:
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod.name}:{port}/proxy{metrics.PATH}"
         done = self._attempt("get", "--raw", path)
         if done.returncode or "fluentbit_build_info" not in done.stdout:
-            why = f"The agent in the pod {pod.name} does not answer ({_words(done)}); see `kubectl logs {pod.name}`."
+            why = f"The agent in the pod {pod.name} does not answer ({words(done)}); see `kubectl logs {pod.name}`."
             return Node(pod.node, None, pod.problem or why)
         return Node(pod.node, metrics.parse(done.stdout))
 
@@ -362,18 +389,3 @@ def _manifest(kind: str, name: str, *, data: Mapping[str, str]) -> str:
     label, _, value = PART_OF.partition("=")
     metadata: dict[str, Any] = {"name": name, "labels": {label: value}}
     return json.dumps({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data})
-
-
-def _output(done: CompletedProcess[str], what: str) -> str:
-    """Return what a command has printed; raises KitError with a remedy where it failed."""
-    if done.returncode == 0:
-        return done.stdout
-    said = _words(done)
-    remedy = next((remedy for words, remedy in _REMEDIES.items() if re.search(words, said)), "mend that")
-    raise KitError(f"{what} failed ({said}); {remedy}.")
-
-
-def _words(done: CompletedProcess[str]) -> str:
-    """Return the line in which kubectl says what is wrong; advice may follow it, and warnings go before."""
-    said = _SAID.search(done.stderr)
-    return (said[0] if said else commands.last_words(done.stderr or done.stdout)).rstrip(".")

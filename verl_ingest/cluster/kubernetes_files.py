@@ -5,6 +5,8 @@ there for as long as a canary or a removal takes, kuberay/, for whoever runs Ray
 """
 
 import hashlib
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -124,6 +126,18 @@ def log_folders(settings: Settings) -> list[str]:
     """
     found = sorted({_constant(path) for paths in settings.paths.model_dump().values() for path in paths})
     return [folder for folder in found if not any(folder.startswith(f"{other}/") for other in found)]
+
+
+def with_room(manifests: str, *, ready: int, away: int) -> str:
+    """Return the agents' DaemonSet of what kustomize prints, so that pods on nodes that are away don't hold it up.
+
+    An old pod there is told to stop before any other, can't be stopped, and counts among those that may be out at a
+    time (rollingUpdate of Kubernetes' pkg/controller/daemon/update.go): so many more may be.
+    """
+    [daemon_set] = [each for each in yaml.safe_load_all(manifests) if each["kind"] == "DaemonSet"]
+    rolling = daemon_set["spec"]["updateStrategy"]["rollingUpdate"]
+    rolling["maxUnavailable"] = math.ceil(ready * int(rolling["maxUnavailable"].rstrip("%")) / 100) + away
+    return json.dumps(daemon_set)
 
 
 def _constant(path: str) -> str:

@@ -29,6 +29,12 @@ def not_ready(listed: Mapping[str, Any]) -> list[str]:
     return [node["metadata"]["name"] for node in listed["items"] if not _is_ready(node)]
 
 
+def with_agents(listed: Mapping[str, Any], tolerations: Sequence[Toleration]) -> list[str]:
+    """Return the names of the nodes that get an agent now."""
+    without = {*not_ready(listed), *tainted(listed, tolerations)}
+    return [name for name in names(listed) if name not in without]
+
+
 def tainted(listed: Mapping[str, Any], tolerations: Sequence[Toleration]) -> dict[str, str]:
     """Return the ready nodes that get no agent: name -> the first taint that keeps it off, as kubectl writes taints.
 

@@ -5,6 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+TEMPLATE = "pod-template-generation"  # label of a DaemonSet's pods
+
 # Waiting reasons that time alone does not mend.
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _GONE = (
@@ -18,7 +20,8 @@ _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerEr
 class Pod:
     """A pod on a node ('' where it has none yet). `problem`: why it is not ready, '' where it is.
 
-    `is_stuck`: waiting longer does not help. `runs`: its main container does, so that it can be asked.
+    `is_stuck`: waiting longer does not help. `runs`: its main container does, so that it can be asked. `is_away`: its
+    node is not ready. `template`: the number of its DaemonSet's template that it was made from.
     """
 
     name: str
@@ -26,6 +29,8 @@ class Pod:
     runs: bool
     is_stuck: bool
     problem: str
+    is_away: bool = False
+    template: str = ""
 
 
 def read(pods: Mapping[str, Any], events: Mapping[str, Any], *, not_ready: Collection[str]) -> list[Pod]:
@@ -38,7 +43,7 @@ def read(pods: Mapping[str, Any], events: Mapping[str, Any], *, not_ready: Colle
     for item in pods["items"]:
         name, node = item["metadata"]["name"], node_of(item["spec"])
         if node in not_ready:
-            found.append(Pod(name, node, False, False, _GONE.format(node=node, name=name)))
+            found.append(Pod(name, node, False, False, _GONE.format(node=node, name=name), is_away=True))
         elif "deletionTimestamp" not in item["metadata"]:
             found.append(_pod(item, last))
     return sorted(found, key=lambda pod: (pod.node, pod.name))
@@ -77,7 +82,8 @@ def _pod(item: Mapping[str, Any], events: Mapping[str, str]) -> Pod:
         problem = f"{where} runs but is not ready; see `kubectl logs {name}`."
     else:
         problem = f"{where} is not up; see `kubectl describe pod {name}`."
-    return Pod(name, node, runs, stuck is not None, problem[:1].upper() + problem[1:])
+    template = item["metadata"].get("labels", {}).get(TEMPLATE, "")
+    return Pod(name, node, runs, stuck is not None, problem[:1].upper() + problem[1:], template=template)
 
 
 def _waits(where: str, container: Mapping[str, Any]) -> str:
