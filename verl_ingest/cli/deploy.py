@@ -63,21 +63,20 @@ def deploy_agents(
     _heading("Agents")
     _tell(target.roll_out(folder) if plan else (), "nothing to change")
     _heading("A record from each node")
-    latencies = _try(settings, target, folder)
-    slowest = duration(max(latencies))
-    typer.echo(f"\nDone: records of {counted(len(latencies), 'node')} arrive, the slowest within {slowest}.")
+    typer.echo(f"\nDone: {_try(settings, target, folder)}")
 
 
-def _try(settings: Settings, target: Target, folder: Path) -> list[float]:
-    """Fly the canaries, and return their latencies in seconds."""
-    latencies: list[float] = []
+def _try(settings: Settings, target: Target, folder: Path) -> str:
+    """Fly the canaries, and say how long they took."""
+    found: list[float] = []
 
-    def tell(node: str, latency_s: float) -> None:
-        latencies.append(latency_s)
-        typer.echo(f"{node}: found within {duration(latency_s)}")
+    def tell(node: str, seconds: float) -> None:
+        found.append(seconds)
+        typer.echo(f"{node}: found {duration(seconds)} after the writing")
 
-    canary.fly(settings, target, folder, tell)
-    return latencies
+    took = duration(canary.fly(settings, target, folder, tell))
+    last = f"the last {duration(max(found))} after the writing, which took {took}"
+    return f"records of {counted(len(found), 'node')} arrive, {last}."
 
 
 def show_status(

@@ -19,23 +19,26 @@ _POLL_S = 0.2
 _AT_ONCE = 1_000
 
 
-def fly(settings: Settings, target: Target, folder: Path, tell: Callable[[str, float], None]) -> None:
-    """Write a record on each node, `tell` node and latency in seconds as each is found, and remove all of them again.
+def fly(settings: Settings, target: Target, folder: Path, tell: Callable[[str, float], None]) -> float:
+    """Write a record on each node, `tell` node and seconds as each is found, and remove all of them again.
 
-    The latency counts from before the writing, which takes its time on many nodes: it is an upper bound. Raises
-    KitError where an agent does not answer, or a record is not found within deploy.canary_s.
+    The seconds count from when the last node was written to, by this machine's clock; those of nodes differ. Returns
+    the seconds that the writing took, to start kubectl, Ansible or srun included: a record may be older by so much.
+    Raises KitError where an agent does not answer, or a record is not found within deploy.canary_s.
     """
     names = target.tried(folder)
-    began = time.time_ns()
-    marks = {name: mark(settings, node=name, nanoseconds=began + number) for number, name in enumerate(names)}
+    now = time.time_ns()
+    marks = {name: mark(settings, node=name, nanoseconds=now + number) for number, name in enumerate(names)}
     missing = dict.fromkeys(names)
     with client.explained(settings), client.connect(settings) as server:
         sweep(server)
         try:
+            began = time.monotonic()
             target.write(folder, marks)
+            written = time.monotonic()
             for name in find(server, marks, within_s=settings.deploy.canary_s):
                 del missing[name]
-                tell(name, (time.time_ns() - began) / 1e9)
+                tell(name, time.monotonic() - written)
         finally:
             target.erase(folder, marks)
             sweep(server)
@@ -48,6 +51,7 @@ def fly(settings: Settings, target: Target, folder: Path, tell: Callable[[str, f
         raise KitError(
             f"{found}; look at that agent's log, whether it may read {logs} there, and at `verl-ingest status`."
         )
+    return written - began
 
 
 def find(client: Elasticsearch, marks: Mapping[str, Mark], *, within_s: float) -> Iterator[str]:
