@@ -38,6 +38,16 @@ def test_step_takes_a_beginning_a_stage_a_rank_and_a_window(ask, demo):
     assert "rank 3" in ask("step", demo, "128", "--rank", "3").out.splitlines()[3]
 
 
+def test_a_command_in_what_step_says_is_as_it_would_be_typed(ask, write, tmp_path):
+    metrics = [(step, rank) for step in range(1, 16) for rank in range(4) if (step, rank) != (15, 2)]
+    write(record("ask-lost", step, step=step, rank=rank, stage="actor", metrics={"kl": 0.1}) for step, rank in metrics)
+    (tmp_path / "cluster.yml").write_text("{}")
+    file = str(tmp_path / "cluster.yml")
+    said = f"Rank 2 is missing in actor, seen in the steps before; `verl-ingest --settings {file} audit PATH` tells"
+    assert ask("--settings", file, "step", "ask-lost", "15").out.splitlines()[1].startswith(f"!  {said}")
+    assert json.loads(ask("--settings", file, "step", "ask-lost", "15", "--json").out)["summary"][0].startswith(said)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

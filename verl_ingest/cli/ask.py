@@ -89,6 +89,7 @@ def show_one_step(
     if rank is not None:
         found = narrow.to_rank(found, rank)
     found = step_links.add(found, context.obj, rank=rank)
+    found = replace(found, body=found.body | {"summary": [*map(terminal.as_called, found.body["summary"])]})
     if as_json:
         terminal.print_json(found.body)
     else:

@@ -30,7 +30,7 @@ LOSS_TERMS = ("loss_policy", "loss_value", "loss_kl", "loss_entropy")
 KL_TERM = "loss_kl"
 MOST_KL_OF_LOSS = 0.9
 # Records that were lost, or deleted from the index, look like ranks that fell silent.
-_AUDIT = "`verl-ingest audit` tells whether lines are lost"
+_AUDIT = "`verl-ingest audit PATH` tells whether lines are lost"
 EMPTINESS = ("empty_response_ratio", "aborted_ratio")
 
 Line = Mapping[str, Any]  # a folded line as `step --json` has it
