@@ -118,7 +118,7 @@ def test_a_silent_rank_is_missing_in_each_of_its_stages(context_of, write):
     assert body["missing_ranks"] == {"reward": [2], "rollout": [2]}
     assert body["summary"][0] == (
         "Rank 2 is missing in reward and rollout, seen in the steps before; "
-        "`verl-ingest audit` tells whether lines are lost."
+        "`verl-ingest audit PATH` tells whether lines are lost."
     )
 
 
@@ -154,7 +154,7 @@ def test_half_a_step_is_said_to_be_incomplete(context_of, write):
     assert (body["completeness"]["found"], body["completeness"]["expected"]) == (4, 12)
     assert (
         "Only 4 metric records of the step are here, the steps before had 12; "
-        "`verl-ingest audit` tells whether lines are lost."
+        "`verl-ingest audit PATH` tells whether lines are lost."
     ) in body["summary"]
 
 
