@@ -11,6 +11,7 @@ from tests import fluentbit
 from tests.browser import chromium, complaints, service, visit  # noqa: F401 (fixtures)
 from tests.command import ask, command  # noqa: F401 (fixtures)
 from tests.demo_store import context_of, demo, demo_logs, demo_with_console, store, templated, write  # noqa: F401 (fixtures)
+from tests.kubernetes import cluster  # noqa: F401 (fixture)
 from tests.pages import view_of  # noqa: F401 (fixture)
 from tests.serving import get, service_settings  # noqa: F401 (fixtures)
 from tests.stack import checkout  # noqa: F401 (fixture)
