@@ -8,13 +8,17 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests import fluentbit
+from tests import secured as secured_server
 from tests.browser import chromium, complaints, service, visit  # noqa: F401 (fixtures)
 from tests.command import ask, command  # noqa: F401 (fixtures)
 from tests.demo_store import context_of, demo, demo_logs, demo_with_console, store, templated, write  # noqa: F401 (fixtures)
 from tests.kubernetes import cluster  # noqa: F401 (fixture)
+from tests.old_days import fill_day, in_days, own_days  # noqa: F401 (fixtures)
 from tests.pages import view_of  # noqa: F401 (fixture)
+from tests.secured import Secured
 from tests.serving import get, service_settings  # noqa: F401 (fixtures)
 from tests.stack import checkout  # noqa: F401 (fixture)
+from tests.summarised import summarise  # noqa: F401 (fixture)
 from verl_ingest.edge import trial
 from verl_ingest.local import distribution
 from verl_ingest.local import elasticsearch as local_elasticsearch
@@ -56,6 +60,15 @@ def elasticsearch(elasticsearch_url: str) -> Iterator[Elasticsearch]:
     """Client of the session's server."""
     with Elasticsearch(elasticsearch_url, request_timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A server of its own, with security on, that tests may make ill, and leave with other templates."""
+    if ES_URL:
+        pytest.skip("needs a server of its own with security on, and ELASTICSEARCH_URL names another")
+    with secured_server.running(ES_VERSION, tmp_path_factory.mktemp("tls")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -48,3 +48,33 @@ def sample(run: str, at_s: float, step: int, score: float | None, **fields: Any)
 def metric_of(body: dict[str, Any], name: str) -> dict[str, Any]:
     """Return one metric of a step's context."""
     return next(metric for metric in body["metrics"] if metric["name"] == name)
+
+
+def run_of(
+    name: str, steps: int, *, ranks: int = 4, every: float = 10, first: int = 1, seed: float = 0.0
+) -> list[Document]:
+    """A healthy run: two stages, values that vary a little and differ a little between ranks."""
+    return [
+        record(
+            name,
+            every * number + 4 * place,
+            step=number,
+            rank=rank,
+            stage=stage,
+            host=f"node-{rank // 2}",
+            pid=100 + rank,
+            metrics={metric: value + 0.01 * ((7 * number + 3 * rank + seed) % 5)},
+        )
+        for number in range(first, first + steps)
+        for rank in range(ranks)
+        for place, (stage, metric, value) in enumerate(
+            [("rollout", "rollout/latency_ms", 3_000.0), ("reward", "kl_divergence", 0.1)]
+        )
+    ]
+
+
+def replaced(documents: list[Document], where: dict, **changes) -> list[Document]:
+    return [
+        document | changes if all(document.get(name) == value for name, value in where.items()) else document
+        for document in documents
+    ]

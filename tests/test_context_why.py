@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import demo_store
-from tests.documents import START, Document, line, record
-from tests.test_context_step import replaced, run_of
+from tests.documents import START, Document, line, record, replaced, run_of
 from verl_ingest.catalog import metrics
 from verl_ingest.context import why
 from verl_ingest.context.why import Why

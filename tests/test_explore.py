@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tests.documents import line, record, sample
-from tests.test_context_step import run_of
+from tests.documents import line, record, run_of, sample
 
 
 def test_why_says_the_verdict_first_and_what_to_do(ask, demo):

@@ -73,7 +73,7 @@ def test_a_login_that_may_not_write_roles_is_told_how_they_get_there(security: S
     with pytest.raises(roles.NotKept) as told:
         bring(security)
     assert re.fullmatch(
-        r"Roles: not written, since the login lacks the privilege manage_security; apply as a superuser once, "
+        r"Roles: not written after all, since the login lacks manage_security; apply as a superuser once, "
         r"or append /.*/deploy/elasticsearch/roles\.yml to the server's roles\.yml\.",
         str(told.value),
     )

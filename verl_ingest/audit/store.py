@@ -38,7 +38,9 @@ class ElasticStore:
         self._indices: dict[str, list[str]] = {}
 
     def refresh(self) -> None:
-        """Make searchable what was written so far."""
+        """Make searchable what was written so far; raises what the client raises where a part does not answer."""
+        # Asked first, as the server lets a refresh wait a minute for a shard that is not there.
+        self._client.search(index=ALL_PATTERN, size=0, track_total_hits=False, **_WHOLE)
         with suppress(AuthorizationException):  # who may only read waits for the server's own, a second later
             self._client.indices.refresh(index=ALL_PATTERN)
         self._indices = {}

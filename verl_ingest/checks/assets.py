@@ -45,13 +45,15 @@ def _roles(server: Elasticsearch) -> Iterator[Check]:
     if user is None:  # without security there are none
         return
     try:
-        check = drift.judge("roles", apply.compare(server, roles.wanted()), lacking="unknown")
+        rows = apply.compare(server, roles.wanted())
     except roles.NotKept as error:
         check = said("roles", "unknown", str(error))
     else:
+        is_lacking = any(row.state == "created" for row in rows)
+        check = drift.judge("roles", rows, lacking="unknown" if is_lacking else "watch")
         if check.verdict == "unknown":
-            hint = "those of a roles.yml are not shown to anyone"
-            check = replace(check, remedy=f"{check.remedy} as a superuser; {hint}")
+            found = f"{check.found.rstrip('.')}, unless a roles.yml has them, which the server shows to nobody."
+            check = replace(check, found=found, remedy=f"{check.remedy} as a superuser, where no roles.yml has them")
     own = sorted({*roles.BODIES} & {*user["roles"]})
     if check.verdict == "unknown" and own:
         check = Check("roles", "fine", f"The login has {listed(own)}; what the server keeps of it is not shown.")

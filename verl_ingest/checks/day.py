@@ -74,7 +74,7 @@ def read(client: Elasticsearch, settings: Settings, *, now: int) -> Day | None:
     if until is None:
         return None
     day = within(until - DAY_MS, until)
-    records = client.count(index=RECORDS_PATTERN, query=day)["count"]
+    records = _count(client, day)
     since = until - round(DAY_MS * min(MOST / records, 1))
     rules = [*OWN_RULES, *(rule.name for rule in settings.drop)]
     found = client.search(index=RECORDS_PATTERN, body=body(since, until, rules), allow_partial_search_results=False)
@@ -127,10 +127,15 @@ def _newest(client: Elasticsearch, latest: int) -> tuple[int | None, int]:
         allow_partial_search_results=False,
     )["hits"]["hits"]
     ahead = {"range": {"@timestamp": {"gt": latest, "format": "epoch_millis"}}}
-    return (
-        round(float(hits[0]["sort"][0])) if hits else None,
-        client.count(index=RECORDS_PATTERN, query=ahead)["count"],
+    return round(float(hits[0]["sort"][0])) if hits else None, _count(client, ahead)
+
+
+def _count(client: Elasticsearch, query: Mapping[str, Any]) -> int:
+    """Count all records of a query; the request of that name leaves out what does not answer."""
+    found = client.search(
+        index=RECORDS_PATTERN, query=query, size=0, track_total_hits=True, allow_partial_search_results=False
     )
+    return found["hits"]["total"]["value"]
 
 
 def _day(found: Mapping[str, Any], rules: Sequence[str], *, since: int, until: int, ahead: int) -> Day:

@@ -62,7 +62,8 @@ def _lately(of: OfRun, server: Elasticsearch, now: int) -> Lately:
             since = round(of.last - patience_ms * stages.RECENT)
             documents = [document for document in reader.records(step) if milliseconds(document) >= since]
             before = [Segment(max(step - stages.RECENT, 0), step - 1, since=since)]
-            answer = server.search(index=RECORDS_PATTERN, body=history.presence(of.run_id, before))
+            body = history.presence(of.run_id, before)
+            answer = server.search(index=RECORDS_PATTERN, body=body, allow_partial_search_results=False)
             presence = history.read_presence(answer["aggregations"])
             missing, skew = stages.missing_ranks(documents, presence), hosts.clock_skew(documents, presence)
     return Lately(of, now - of.last <= patience_ms, patience_ms, world_size, step, missing, skew)
@@ -71,7 +72,8 @@ def _lately(of: OfRun, server: Elasticsearch, now: int) -> Lately:
 def _newest_step(of: OfRun, server: Elasticsearch) -> int | None:
     """Return the step of the newest metrics, which is not the largest one after a resume."""
     body = bodies.newest_record([bodies.of_run(of.run_id), bodies.METRIC, bodies.SAYS_STEP])
-    hits = server.search(index=RECORDS_PATTERN, body=body)["hits"]["hits"]
+    found = server.search(index=RECORDS_PATTERN, body=body, allow_partial_search_results=False)
+    hits = found["hits"]["hits"]
     return hits[0]["_source"]["step"] if hits else None
 
 

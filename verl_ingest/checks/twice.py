@@ -79,6 +79,12 @@ def _by_chance(server: Elasticsearch, query: Mapping[str, Any], *, source: Any =
     """Return some hits of a query, each with the same chance."""
     by_chance = {"function_score": {"query": query, "random_score": {}}}
     found = server.search(
-        index=RECORDS_PATTERN, size=SAMPLE, query=by_chance, source=source, track_total_hits=False, **more
+        index=RECORDS_PATTERN,
+        size=SAMPLE,
+        query=by_chance,
+        source=source,
+        track_total_hits=False,
+        allow_partial_search_results=False,
+        **more,
     )
     return found["hits"]["hits"]

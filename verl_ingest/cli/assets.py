@@ -85,7 +85,10 @@ def _roles(server: Elasticsearch, plan: Plan) -> None:
     """Bring the roles; many servers take none over their API, or not from this login, and need no more than a word."""
     try:
         rows = templates.compare(server, roles.wanted(), overwrite=plan.overwrite)
-        if _may_write("the roles of Elasticsearch", rows, "give yours another name", plan):
+        may_write = _may_write("the roles of Elasticsearch", rows, "give yours another name", plan)
+        if any(row.state == "created" for row in rows):
+            typer.echo(roles.UNSEEN)
+        if may_write:
             templates.write(server, rows)
     except roles.NotNeeded:
         return

@@ -38,6 +38,8 @@ BODIES: dict[str, dict[str, Any]] = {
 
 _BY_FILE = f"append {assets.path(FILE)} to the server's roles.yml"
 _ONCE = f"apply as a superuser once, or {_BY_FILE}"
+# No request names them, whoever asks; the server looks into that file before it looks at the roles of its API.
+UNSEEN = "Roles: those of a roles.yml the server names to nobody; one that is there stays in force, a copy is not used."
 
 
 class NotKept(StoreError):
@@ -99,10 +101,12 @@ def write(client: Elasticsearch, name: str, body: dict[str, Any]) -> None:
     try:
         client.security.put_role(name=name, body=own | {"metadata": body["_meta"]})
     except AuthorizationException as error:
-        raise NotKept(f"Roles: not written, since the login lacks the privilege manage_security; {_ONCE}.") from error
+        raise NotKept(f"Roles: not written after all, since the login lacks manage_security; {_ONCE}.") from error
     except BadRequestError as error:
         why = error.body["error"]["reason"]
-        raise NotKept(f"Roles: not written, as the server takes none over its API ({why}); {_BY_FILE}.") from error
+        raise NotKept(
+            f"Roles: not written after all, as the server takes none over its API ({why}); {_BY_FILE}."
+        ) from error
 
 
 def _content(body: dict[str, Any]) -> dict[str, Any]:
