@@ -364,6 +364,8 @@ def _sentence(error: Any, file: Path) -> str:
         return f"{file}: unknown key {'.'.join(path)}; {_suggestion(path[-1], list(known))}"
     where, name = _origin(path, file)
     value = "not shown" if SECRETS & {*path} else re.sub("//[^/]*@", "//***@", repr(error["input"]))
+    if error["input"] is None:
+        value = "empty"
     return f"{where}: {name} is {value}: {message}."
 
 
@@ -376,7 +378,9 @@ def _origin(path: list[str], file: Path) -> tuple[str, str]:
 
 
 def _suggestion(unknown: str, known: list[str]) -> str:
-    words = [_USUAL_WORDS.get(word, word) for word in unknown.lower().split("_")]
+    usual = "_".join(_USUAL_WORDS.get(word, word) for word in unknown.lower().split("_"))
     by_key = {name.lower(): name for name in known}
-    close = difflib.get_close_matches("_".join(words), by_key, n=1)
-    return f"did you mean {by_key[close[0]]}?" if close else f"known are {', '.join(known)}."
+    for word in (unknown.lower(), usual):
+        if close := difflib.get_close_matches(word, by_key, n=1):
+            return f"did you mean {by_key[close[0]]}?"
+    return f"known are {', '.join(known)}."

@@ -19,7 +19,7 @@ def of(settings: Settings) -> Target:
     """Return the target of `deploy.target`; raises SettingsError where it names none."""
     name = settings.deploy.target
     if name is None:
-        raise SettingsError(f"deploy.target is not set; set it to {', '.join(KINDS)}, whatever your nodes are.")
+        raise SettingsError(f"deploy.target is not set; set it to {' or '.join(KINDS)}.")
     return KINDS[name](settings)
 
 

@@ -27,7 +27,7 @@ from verl_ingest.local.supervisor import Plan
 
 __all__ = ["Server", "Tls", "User", "running", "start", "status", "stop"]
 
-READY_SECONDS = 120
+READY_SECONDS = 300  # an idle machine needs 10; a server that ends before is told at once
 STOP_SECONDS = 30
 
 
