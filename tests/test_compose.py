@@ -196,6 +196,13 @@ class TestTarget:
         assert sorted(line.partition(":")[0] for line in plan) == ["fluent-bit", "kibana-setup", "service", "setup"]
         assert "fluent-bit: to be started anew, since what it is started with has changed" in plan
 
+    def test_a_changed_password_starts_anew_who_has_one(self, target: Compose, folder: Path, checkout: Path) -> None:
+        target.roll_out(folder)
+        environment = checkout / ".env"
+        environment.write_text(re.sub(r"^(VERL_READER_PASSWORD=).*", r"\1another", environment.read_text(), flags=re.M))
+        plan = target.plan(targets.build(target))
+        assert {line.partition(":")[0] for line in plan} == set(SERVICES) - {"elasticsearch"}
+
     def test_what_has_ended_is_started_again(self, engine: Path, target: Compose, folder: Path) -> None:
         target.roll_out(folder)
         containers = json.loads(engine.read_text())["containers"]

@@ -80,13 +80,26 @@ class TestFile:
         assert not any(secrets_of(example).values())
 
     def test_every_secret_is_read_and_given(self) -> None:
-        given = {secret["source"] for service in SERVICES.values() for secret in service.get("secrets", [])}
+        given = {secret for service in SERVICES.values() for secret in service.get("secrets", [])}
         assert given == set(FILE["secrets"])
         variables = {secret["environment"] for secret in FILE["secrets"].values()}
         text = (ROOT / "docker-compose.yml").read_text()
         assert variables | set(re.findall(r"\$\{([A-Z_]+):", text)) | {"COMPOSE_PROFILES"} == set(
             assigned(ROOT / ".env.example")
         )
+
+    def test_a_secret_has_no_owner(self) -> None:
+        """With a `uid`, Docker before 28 looks for the container's user among those of the host, and does not start."""
+        for name, service in SERVICES.items():
+            for secret in service.get("secrets", []):
+                assert isinstance(secret, str), name
+            for config in service.get("configs", []):
+                assert set(config) == {"source", "target"}, name
+
+    def test_who_has_a_secret_is_started_anew_with_another(self) -> None:
+        for name, service in SERVICES.items():
+            if name != "elasticsearch" and (service.get("secrets") or service.get("configs")):
+                assert service["env_file"][0]["path"] in ("build/compose/rendered.env", "build/compose/given.env"), name
 
     def test_mounts_are_read_only_but_for_volumes(self) -> None:
         for name, service in SERVICES.items():
@@ -140,6 +153,9 @@ class TestFile:
         before, after = environments(defaults()), environments(defaults(timezone="Asia/Shanghai"))
         changed = {name for name in before if before[name] != after[name]}
         assert changed == {"fluent-bit", "setup", "kibana-setup", "service"}
+        (checkout / ".env").write_text((checkout / ".env").read_text().replace("READER_PASSWORD=", "READER_PASSWORD=1"))
+        after = environments(defaults())
+        assert {name for name in before if before[name] == after[name]} == {"elasticsearch"}
 
     @real_compose
     def test_less_can_be_chosen(self, checkout: Path) -> None:

@@ -27,6 +27,7 @@ DASHBOARDS = "dashboards"  # the profile of Kibana, Grafana and Prometheus
 OLDEST_COMPOSE, OLDEST_FLUENT_BIT = (2, 24), (5, 1, 3)
 _REMEDY = "see `docker compose ps` and `docker compose logs`"
 _ENVIRONMENT = "rendered.env"  # of the containers that read what is rendered
+_GIVEN = "given.env"  # of those that have but passwords of .env
 _HEAD = "# Rendered from settings.yml by `make up`; edit that.\n"
 _SERVICE = "com.docker.compose.service"  # the label that Compose gives its containers
 PAGES, KIBANA, GRAFANA = "http://127.0.0.1:9110", "http://localhost:5601", "http://localhost:3000"
@@ -52,7 +53,10 @@ class Compose:
             VERL_INGEST_KIBANA_URL=self._settings.kibana_url or (KIBANA if has_dashboards() else None),
             VERL_INGEST_GRAFANA_URL=self._settings.grafana_url or (GRAFANA if has_dashboards() else None),
         )
-        return files | {_ENVIRONMENT: _environment(VERL_INGEST_NODE=self._node, RENDERED=_digest(files), TZ=_zone())}
+        return files | {
+            _GIVEN: _environment(RENDERED=_digest({})),
+            _ENVIRONMENT: _environment(VERL_INGEST_NODE=self._node, RENDERED=_digest(files), TZ=_zone()),
+        }
 
     def check(self, folder: Path) -> Sequence[Check]:
         """Look for Docker, Compose and the folder of runs, and at what .env and the settings say of them."""
@@ -261,9 +265,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _changes(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield each service that `docker compose up` would touch, and what becomes of it.
 
-    Containers that read what is rendered have its digest in their environment.
+    Containers that read what is rendered, or .env, have its digest in their environment.
     """
-    rendered = (folder / _ENVIRONMENT).read_text(encoding="utf-8").splitlines()
+    rendered = "".join((folder / name).read_text(encoding="utf-8") for name in (_ENVIRONMENT, _GIVEN)).splitlines()
     found = _compose("ps", "--all", "--quiet").split()
     shown = _docker("inspect", *found) if found else "[]"
     there = {container["Config"]["Labels"][_SERVICE]: container for container in json.loads(shown)}
