@@ -82,12 +82,45 @@ def test_a_server_that_is_down_is_one_sentence(ask, monkeypatch):
 
 def test_runs_lists_runs(ask, demo, write):
     write([record("another", 1, step=1, metrics={"loss": 1.0})])
-    assert any(row.split()[:3] == [demo, "ended", "240"] for row in ask("runs").out.splitlines())
+    [row] = [row.split() for row in ask("runs", "--limit", "1000").out.splitlines() if row.startswith(f"{demo} ")]
+    assert row[1] == "ended" and "240" in row
     entries = json.loads(ask("runs", "--json", "--limit", "1000").out)
     assert [entry["state"] for entry in entries if entry["run_id"] == demo] == ["ended"]
     one = ask("runs", "--json", "--limit", "1")
     assert len(json.loads(one.out)) == 1
     assert one.err == "There are more runs; --limit 5 shows up to so many.\n"
+
+
+def run_of(name, *, bad=()):
+    """A run of 60 steps whose reward has collapsed in the bad ones."""
+    for step in range(1, 61):
+        reward = (0.1 if step in bad else 0.5) + 0.01 * (7 * step % 5)
+        yield record(name, 10 * step, step=step, rank=0, stage="reward", metrics={"reward_mean": reward})
+
+
+def test_runs_says_which_are_pinned_and_since_when_which_are_abnormal(ask, get, write, summarise):
+    names = ("ask-bad", "ask-good", "ask-not-summarised")
+    write(row for name in names for row in run_of(name, bad=range(55, 61) if name == "ask-bad" else ()))
+    write([line("ask-bad", 600, "late", level="info")])
+    for name in names[:2]:
+        summarise(name)
+    assert ask("pin", "ask-good").code == 0
+    try:
+        entries = {entry["run_id"]: entry for entry in json.loads(ask("runs", "--json", "--limit", "1000").out)}
+        shown, page = ask("runs", "--limit", "1000"), get("/runs?limit=1000").text
+    finally:
+        ask("unpin", "ask-good")
+    found = [[entries[name][key] for key in ("abnormal", "abnormal_since", "pinned")] for name in names]
+    assert found == [[True, 55, False], [False, None, True], [None, None, False]]
+    rows = {row.split()[0]: row.split()[1:] for row in shown.out.splitlines()}
+    assert rows["run"][:4] == ["state", "abnormal", "pinned", "step"]
+    assert rows["ask-bad"][:4] == ["ended", "since", "55", "60"]
+    assert rows["ask-good"][:4] == ["ended", "no", "yes", "60"]
+    assert rows["ask-not-summarised"][:3] == ["ended", "\u2013", "60"]
+    assert '<td class="bad"><a href="/verl/runs/ask-bad/steps/55">since 55</a></td>' in page
+    assert '<bdi>ask-good</bdi></a> <span class="muted">pinned</span></th>' in page
+    assert "without step summaries the list can't say whether a run is abnormal; `verl-ingest summarize" in shown.err
+    assert json.loads(ask("why", "ask-bad", "--json").out)["verdict"] == "abnormal since step 55"
 
 
 def test_no_runs_are_a_sentence(ask, templated, monkeypatch):

@@ -148,7 +148,8 @@ def test_the_newest_runs_with_their_golden_six(store, write):
     assert mine["newer"].golden == {"reward_mean": 0.5}
     assert mine["stepless"].golden == {}
     assert mine["newer"].entry() == {
-        "run_id": "newer", "state": "ended", "step": 7, "total": None, "eta_s": None,
+        "run_id": "newer", "state": "ended", "abnormal": None, "abnormal_since": None, "pinned": False,
+        "step": 7, "total": None, "eta_s": None,
         "age_s": 2 * 10**9, "note": None, "first": "2058-02-03T22:13:20.000Z", "last": "2058-02-03T22:13:20.000Z",
         "records": 1, "world_size": None, "tracker": None, "golden": {"reward_mean": 0.5},
     }  # fmt: skip

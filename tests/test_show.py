@@ -7,6 +7,7 @@ from rich.console import Console
 from tests.documents import line, record, sample
 from verl_ingest.catalog import metrics
 from verl_ingest.context import lines, runs, step, words
+from verl_ingest.context.glance import Glance
 from verl_ingest.context.setup import Setup
 from verl_ingest.query.store import Mark, RunRow
 from verl_ingest.show import lines as show_lines
@@ -191,6 +192,31 @@ def test_metrics_make_room_for_the_names_of_runs(width, name):
     assert len(rows) == 3 and rows[1].startswith(f"{name} ") and "100/300" in rows[1]
     assert rows[0].split().count("KL") == 1 and "clipped" not in rows[0]
     assert re.fullmatch(r"left out: .*, clipped \(--json has all\)", rows[2].strip())
+
+
+@pytest.mark.parametrize(
+    ("glance", "error", "said"),
+    [
+        (Glance(True, 97), None, "since 97"),
+        (Glance(True), None, "yes"),
+        (Glance(False), None, "no"),
+        (None, Mark(1_000, True, 101), "since 101"),  # crashed
+        (Glance(True, 97), Mark(1_000, True, 101), "since 97"),
+        (None, Mark(1_000, True, None), "yes"),
+        (None, None, None),
+    ],
+)
+@pytest.mark.parametrize("width", [100, 60])
+def test_runs_that_are_abnormal_stand_out(glance, error, said, width):
+    row = RunRow("x" * 20, 1, 0, 0, Mark(0, True, 100), error)
+    found = runs.Run(row, Setup(), [], {}, now=90_000_000, pinned=said == "no", glance=glance)
+    text = printed(show_runs.render([found], CATALOGUE, width=width), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert ("abnormal" in text) is (said is not None)
+    assert said is None or f" {said} " in text
+    assert ("pinned" in text) is (said == "no")
+    red = printed(show_runs.render([found], CATALOGUE, width=width), width=width, colour=True)
+    assert (f"\x1b[31m{said}" in red) is (said not in (None, "no"))
 
 
 def test_a_run_whose_times_lie_in_the_future_says_so_below():

@@ -40,10 +40,11 @@ def list_runs(
     most: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many runs.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """List runs: state, newest step, time to go, golden six.
+    """List runs: state, since which step abnormal, newest step, time to go, golden six; and which are pinned.
 
     The run that logged last comes first. A run is running, finished, crashed, stalled, ended (silent for a day), or
-    unknown (its times lie in the future).
+    unknown (its times lie in the future). It is abnormal where it has crashed, or where one of the golden six is
+    far off in two of the last three steps, as step summaries have them; `why RUN` looks at everything.
     """
     catalogue = metrics.load()
     with open_store(context) as store:
@@ -52,6 +53,8 @@ def list_runs(
         terminal.print_json([run.entry() for run in found[:most]])
     elif found:
         terminal.show(show_runs.render(found[:most], catalogue, width=terminal.console().width))
+        if any(run.abnormal is None and (run.step or 0) > baseline.ENOUGH for run in found[:most]):
+            typer.echo(terminal.as_called(show_runs.UNKNOWN), err=True)
     else:
         typer.echo(names.NO_RUNS)
     if len(found) > most:

@@ -113,14 +113,14 @@ def scan(
     found = {}
     for at in steps:
         here = [track for track in tracks if at in history.levels[track.key]]
-        bad = _bad(at, here, catalogue=catalogue, window=window, first=first)
+        bad = bad_means(at, here, catalogue=catalogue, window=window, first=first)
         apart = _apart(at, here, window)
         if bad or apart or at in troubled or at in uneven:
             found[at] = Signs(bad, apart, at in troubled, at in uneven)
     return found
 
 
-def _bad(at: int, here: Sequence[Track], *, catalogue: Catalogue, window: int, first: int) -> dict[str, float]:
+def bad_means(at: int, here: Sequence[Track], *, catalogue: Catalogue, window: int, first: int) -> dict[str, float]:
     """Return the metrics whose mean is abnormal; most are seen to be normal without being judged."""
     suspect = [track for track in here if track.may_be_bad(at, window)]
     values = {track.key: [Value(track.at(at).mean, None, None, None)] for track in suspect}

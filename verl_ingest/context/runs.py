@@ -1,4 +1,4 @@
-"""The list of runs: state, newest step of all, time to go, golden six."""
+"""The list of runs: state, whether abnormal and pinned, newest step of all, time to go, golden six."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_ingest.catalog.metrics import Catalogue
+from verl_ingest.context import glance
+from verl_ingest.context.glance import Glance
 from verl_ingest.context.setup import Setup, read
 from verl_ingest.context.words import duration
 from verl_ingest.query.store import Mark, Moment, RunReader, RunRow, Store
@@ -23,7 +25,7 @@ AHEAD_S = 60.0  # clocks may differ by as much
 class Run:
     """One run as it is now; `golden` has the means of the golden six in its newest step, by catalogue name.
 
-    `pace` is how many seconds each of its last steps took.
+    `pace` is how many seconds each of its last steps took. `pinned` and `glance` are None where that is not known.
     """
 
     row: RunRow
@@ -31,6 +33,8 @@ class Run:
     pace: Sequence[float]
     golden: Mapping[str, float]
     now: int
+    pinned: bool | None = None
+    glance: Glance | None = None
 
     @property
     def step(self) -> int | None:
@@ -86,6 +90,20 @@ class Run:
         return "stalled" if self.age_s < ENDED_S else "ended"
 
     @property
+    def abnormal(self) -> bool | None:
+        """Whether it has crashed, or its golden six are abnormal now; None where that is not known."""
+        if self.state == "crashed":
+            return True
+        return None if self.glance is None else self.glance.is_abnormal
+
+    @property
+    def abnormal_since(self) -> int | None:
+        """The first step of that, where it is known."""
+        known = [self.glance.since if self.glance is not None else None]
+        known += [self.row.newest_error.step] if self.state == "crashed" else []
+        return min((step for step in known if step is not None), default=None)
+
+    @property
     def eta_s(self) -> float | None:
         """Seconds until the last step ends at the usual pace; None where that, or the last step, is not known."""
         if self.state != "running" or None in (self.setup.total_steps, self.step) or len(self.pace) < ENOUGH_STEPS:
@@ -105,6 +123,9 @@ class Run:
         return {
             "run_id": self.row.run_id,
             "state": self.state,
+            "abnormal": self.abnormal,
+            "abnormal_since": self.abnormal_since,
+            "pinned": self.pinned,
             "step": self.step,
             "total": self.setup.total_steps,
             "eta_s": None if self.eta_s is None else round(self.eta_s),
@@ -127,12 +148,14 @@ def complete(store: Store, rows: Sequence[RunRow], *, catalogue: Catalogue, now:
     """Return the runs of the rows with all that a list of runs says of them."""
     setups = store.setups([row.run_id for row in rows])
     marks = {row.run_id: row.newest_step for row in rows if row.newest_step is not None}
-    paces = store.paces({run_id: mark.step for run_id, mark in marks.items()})
+    newest = {run_id: mark.step for run_id, mark in marks.items()}
+    paces = store.paces(newest)
     # Whoever logged the newest step did so within the last few steps' time; an earlier attempt did it before that.
     since = {row.run_id: round(1_000 * patience(row, paces.get(row.run_id, ()))) for row in rows}
     moments = [Moment(run_id, mark.step, mark.time - since[run_id]) for run_id, mark in marks.items()]
     spellings = [name for metric in catalogue.golden for name in metric.names]
     values = dict(zip(marks, store.values(moments, spellings), strict=True))
+    glances, pinned = glance.take(store, newest, catalogue), store.pinned()
     return [
         Run(
             row=row,
@@ -140,6 +163,8 @@ def complete(store: Store, rows: Sequence[RunRow], *, catalogue: Catalogue, now:
             pace=paces.get(row.run_id, ()),
             golden=_golden(values.get(row.run_id, {}), catalogue),
             now=now,
+            pinned=None if pinned is None else row.run_id in pinned,
+            glance=glances.get(row.run_id),
         )
         for row in rows
     ]

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from verl_ingest.query import bodies
-from verl_ingest.query.store import Launch, Mark, RunRow
+from verl_ingest.query.store import Launch, Mark, RunRow, Share
 from verl_ingest.query.times import milliseconds
 
 
@@ -33,6 +33,19 @@ def _mark(bucket: Mapping[str, Any]) -> Mark | None:
         found = hit["_source"]
         return Mark(milliseconds(found), found["time_source"] in bodies.DATED, found.get("step"))
     return None
+
+
+def share(counts: Mapping[str, Any] | None) -> Share:
+    """Return what `bodies.share` counts; nothing is counted where no index matches."""
+    if counts is None:
+        return Share(n=0, hits=0)
+    parts = counts["n"].get("parts", {"buckets": []})["buckets"]
+    return Share(
+        n=counts["n"]["doc_count"],
+        hits=counts["hits"]["doc_count"],
+        nonfinite=counts.get("nonfinite", {"doc_count": 0})["doc_count"],
+        parts={part["key"]: part["doc_count"] for part in parts},
+    )
 
 
 def pace(aggregations: Mapping[str, Any]) -> list[float]:

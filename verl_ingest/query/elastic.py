@@ -1,23 +1,25 @@
 """Run the searches of bodies.py on Elasticsearch: one snapshot a run, only the days it has, never capped."""
 
 import base64
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
-from elasticsearch import Elasticsearch
+from elasticsearch import AuthorizationException, Elasticsearch
 
-from verl_ingest.errors import NotFound, StoreError
+from verl_ingest.errors import NotFound
 from verl_ingest.index.mappings import ALL_PATTERN, RECORDS_PATTERN, SAMPLES_PATTERN, SAMPLES_PREFIX, STEPS_PATTERN
 from verl_ingest.query import answers, beside, bodies, history, moments, summaries
 from verl_ingest.query.bodies import Body
+from verl_ingest.query.searches import pages, several
 from verl_ingest.query.store import (
     Condition,
     Document,
     History,
     Key,
     Launch,
+    Levels,
     Lines,
     MadeOf,
     Moment,
@@ -29,6 +31,7 @@ from verl_ingest.query.store import (
     Stream,
 )
 from verl_ingest.query.summaries import Summary
+from verl_ingest.retention import pins
 
 PACE_STEPS = 51
 PAGE = 10_000  # what a search may return, unless an index is set otherwise
@@ -45,7 +48,7 @@ class ElasticStore:
         """Return the runs whose name starts with the prefix."""
         return [
             bucket["key"]["run_id"]
-            for bucket in _pages(lambda after: self._search(ALL_PATTERN, bodies.run_ids(prefix, after)))
+            for bucket in pages(lambda after: self._search(ALL_PATTERN, bodies.run_ids(prefix, after)))
         ]
 
     def newest_run(self) -> str | None:
@@ -56,7 +59,7 @@ class ElasticStore:
     def runs(self) -> list[RunRow]:
         """Return every run."""
         return [
-            answers.run_row(bucket) for bucket in _pages(lambda after: self._search(ALL_PATTERN, bodies.runs(after)))
+            answers.run_row(bucket) for bucket in pages(lambda after: self._search(ALL_PATTERN, bodies.runs(after)))
         ]
 
     @contextmanager
@@ -80,7 +83,7 @@ class ElasticStore:
         if not moments:
             return []
         asked = [bodies.values(moment.run_id, moment.step, moment.since, names) for moment in moments]
-        means = [found["aggregations"] for found in _several(self._client, {"index": RECORDS_PATTERN}, asked)]
+        means = [found["aggregations"] for found in several(self._client, {"index": RECORDS_PATTERN}, asked)]
         return [
             {
                 name: answer[f"w{number}"]["value"]
@@ -95,8 +98,25 @@ class ElasticStore:
         if not newest:
             return {}
         asked = [bodies.step_ends(run_id, step, PACE_STEPS) for run_id, step in newest.items()]
-        found = _several(self._client, {"index": RECORDS_PATTERN}, asked)
+        found = several(self._client, {"index": RECORDS_PATTERN}, asked)
         return {run_id: answers.pace(answer["aggregations"]) for run_id, answer in zip(newest, found, strict=True)}
+
+    def golden(
+        self, newest: Mapping[str, int], names: Sequence[str], *, window: int, look: int
+    ) -> dict[str, Mapping[str, Levels]]:
+        """Return the levels of metrics as step summaries have them."""
+        if not newest:
+            return {}
+        asked = [summaries.levels(run_id, step, names, window=window, look=look) for run_id, step in newest.items()]
+        found = several(self._client, {"index": STEPS_PATTERN}, asked)
+        return {run: summaries.read_levels(answer["hits"]["hits"]) for run, answer in zip(newest, found, strict=True)}
+
+    def pinned(self) -> frozenset[str] | None:
+        """Return the runs that are pinned, None where the login may not see that."""
+        try:
+            return frozenset(pin.run_id for pin in pins.read(self._client))
+        except AuthorizationException:
+            return None
 
     def setups(self, run_ids: Sequence[str]) -> dict[str, list[Document]]:
         """Return the lines that say how each run was set up, in order of time."""
@@ -109,16 +129,7 @@ class ElasticStore:
         """Count the values in the window, and those that fulfil the condition."""
         index = RECORDS_PATTERN if condition.names else SAMPLES_PATTERN
         found = self._search(index, bodies.share(condition, since=since, until=until, run_id=run_id))
-        counts = found.get("aggregations")
-        if counts is None:  # no index matches
-            return Share(n=0, hits=0)
-        parts = counts["n"].get("parts", {"buckets": []})["buckets"]
-        return Share(
-            n=counts["n"]["doc_count"],
-            hits=counts["hits"]["doc_count"],
-            nonfinite=counts.get("nonfinite", {"doc_count": 0})["doc_count"],
-            parts={part["key"]: part["doc_count"] for part in parts},
-        )
+        return answers.share(found.get("aggregations"))
 
     def _search(self, index: str, body: Body) -> Mapping[str, Any]:
         return self._client.search(index=index, body=body, allow_partial_search_results=False)
@@ -182,12 +193,12 @@ class ElasticRun:
 
     def launches(self, stream: Stream) -> list[Launch]:
         """Return the processes that logged a stream, in order of their first record."""
-        buckets = _pages(lambda after: self._search(bodies.launches(self.run_id, stream, after)))
+        buckets = pages(lambda after: self._search(bodies.launches(self.run_id, stream, after)))
         return sorted(map(answers.launch, buckets), key=lambda launch: launch.first)
 
     def processes(self, *, pids: Collection[int] | None = None, rank: int | None = None) -> list[Process]:
         """Return the processes that records with a rank name, those with one of the ids or of one rank."""
-        buckets = _pages(lambda after: self._search(bodies.processes(self.run_id, pids=pids, rank=rank, after=after)))
+        buckets = pages(lambda after: self._search(bodies.processes(self.run_id, pids=pids, rank=rank, after=after)))
         return [
             Process(**bucket["key"], first=int(bucket["first"]["value"]), last=int(bucket["last"]["value"]))
             for bucket in buckets
@@ -332,7 +343,7 @@ class ElasticRun:
         of_levels = [history.levels(self.run_id, segments, keys)] if segments else []
         of_presence = [history.presence(self.run_id, recent)] if recent else []
         asked = [{**body, "pit": self._pit()} for body in (*of_levels, *of_presence)]
-        found = [answer["aggregations"] for answer in _several(self._client, {}, asked)] if asked else []
+        found = [answer["aggregations"] for answer in several(self._client, {}, asked)] if asked else []
         return History(
             levels=history.read_levels(found[0], keys) if of_levels else {key: {} for key in keys},
             presence=history.read_presence(found[-1]) if of_presence else {},
@@ -360,28 +371,6 @@ class ElasticRun:
             yield from page
             if len(page) < PAGE:
                 return
-
-
-def _pages(search: Callable[[Mapping[str, Any] | None], Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the buckets of all pages of a composite aggregation; `search` asks for the page after a key."""
-    after = None
-    while True:
-        found = search(after).get("aggregations", {"page": {"buckets": []}})["page"]  # none where no index matches
-        yield from found["buckets"]
-        after = found.get("after_key")
-        if after is None:
-            return
-
-
-def _several(client: Elasticsearch, header: Body, asked: Sequence[Body]) -> list[Mapping[str, Any]]:
-    """Run several searches in one request; raises StoreError when one of them failed, even in part."""
-    header = {**header, "allow_partial_search_results": False}
-    found = client.msearch(searches=[part for body in asked for part in (header, body)])["responses"]
-    for answer in found:
-        if "error" in answer:
-            reason = answer["error"].get("reason", answer["error"])
-            raise StoreError(f"Elasticsearch could not answer a search: {reason}; look at the server's log.")
-    return found
 
 
 def _document(hit: Mapping[str, Any]) -> Document:

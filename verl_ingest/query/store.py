@@ -309,6 +309,17 @@ class Store(Protocol):
     def paces(self, newest: Mapping[str, int]) -> dict[str, list[float]]:
         """Return how many seconds each of the 50 steps up to the newest one took, for each run; a run may lack some."""
 
+    def golden(
+        self, newest: Mapping[str, int], names: Sequence[str], *, window: int, look: int
+    ) -> dict[str, Mapping[str, Levels]]:
+        """Return the levels of metrics as step summaries have them: run -> metric -> step -> level.
+
+        Of the first `window` steps of each run, and of the last `look` up to its newest one.
+        """
+
+    def pinned(self) -> frozenset[str] | None:
+        """Return the runs that are pinned, None where the login may not see that."""
+
     def setups(self, run_ids: Sequence[str]) -> dict[str, list[Document]]:
         """Return the events `config` and `tracker` and the lines with `Total steps` of each run, in order of time.
 

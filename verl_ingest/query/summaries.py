@@ -19,11 +19,11 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from verl_ingest.query.bodies import Body, in_segments, of_run
 from verl_ingest.query.history import level
-from verl_ingest.query.store import Document, History, Key, MadeOf, Segment, StagePresence
+from verl_ingest.query.store import Document, History, Key, Level, MadeOf, Segment, StagePresence
 from verl_ingest.query.times import iso
 
 VERSION = 2  # of what a summary says; those of another version are not used
@@ -112,6 +112,30 @@ def stored(run_id: str, segments: Sequence[Segment]) -> Body:
     """Return the body that finds the summaries of some steps, of all attempts."""
     steps = in_segments([Segment(segment.first, segment.last) for segment in segments])
     return {"size": MOST, "track_total_hits": False, "query": {"bool": {"filter": [of_run(run_id), steps]}}}
+
+
+def levels(run_id: str, step: int, names: Sequence[str], *, window: int, look: int) -> Body:
+    """Return the body that finds metrics of the first `window` steps of a run, and of the last `look` up to `step`."""
+    steps = [{"range": {"step": {"lte": window}}}, {"range": {"step": {"gt": step - look}}}]
+    wanted = [of_run(run_id), {"range": {"step": {"lte": step}}}, {"bool": {"should": steps}}]
+    return {
+        "size": MOST,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": wanted}},
+        "sort": ["step", {"attempt_number": {"order": "asc", "unmapped_type": "integer"}}],
+        "stored_fields": "_none_",
+        "docvalue_fields": ["step", *(f"metrics.{name}" for name in names)],
+    }
+
+
+def read_levels(hits: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, Level]]:
+    """Return metric -> step -> mean from what `levels` answers, of the newest attempt that has the step."""
+    found: dict[str, dict[int, Level]] = {}
+    for hit in hits:
+        [step] = hit["fields"].pop("step")
+        for field, [mean] in hit["fields"].items():
+            found.setdefault(field.removeprefix("metrics."), {})[step] = level(mean, mean, mean)
+    return found
 
 
 def is_fresh(summary: Summary, segment: Segment, made_of: Mapping[int, MadeOf]) -> bool:

@@ -8,16 +8,20 @@ from verl_ingest.context.runs import Run
 from verl_ingest.context.words import DASH, duration, number
 from verl_ingest.links import page
 from verl_ingest.serve.page.golden import TITLES
-from verl_ingest.show.runs import HEADINGS
+from verl_ingest.show.runs import HEADINGS, abnormal
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run; `golden` are the values of the golden six in its newest step."""
+    """One run; `golden` are the values of the golden six in its newest step, `abnormal_address` its first bad step."""
 
     run_id: str
     address: str
+    pinned: bool
     state: str
+    abnormal: str
+    is_abnormal: bool
+    abnormal_address: str | None
     step: str
     step_address: str | None
     to_go: str
@@ -49,7 +53,11 @@ def _row(run: Run, catalogue: Catalogue, base: str) -> Row:
     return Row(
         run_id=run.row.run_id,
         address=page.run(base, run.row.run_id),
+        pinned=bool(run.pinned),
         state=run.state,
+        abnormal=abnormal(run),
+        is_abnormal=bool(run.abnormal),
+        abnormal_address=None if run.abnormal_since is None else page.step(base, run.row.run_id, run.abnormal_since),
         step=DASH if run.step is None else f"{run.step:,}{of}",
         step_address=None if run.step is None else page.step(base, run.row.run_id, run.step),
         to_go=DASH if run.eta_s is None else duration(run.eta_s),
