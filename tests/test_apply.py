@@ -1,14 +1,13 @@
 """apply on a real server: what it writes, keeps, refuses; the server is left with the kit's templates."""
 
 import copy
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
-from tests.test_cli import run as command
+from tests.command import Outcome
 from verl_ingest import __version__
 from verl_ingest.changes import Row
 from verl_ingest.errors import StoreError
@@ -22,15 +21,21 @@ RIVAL = "rival-of-the-kit"
 OPERATORS = {"template": {"settings": {"index": {"number_of_shards": "3"}}}}
 
 
-@pytest.fixture
-def server(templated: Elasticsearch) -> Iterator[Elasticsearch]:
-    """A server without any template of the kit; it has them all again after the test."""
+@pytest.fixture(scope="module")
+def restored(templated: Elasticsearch) -> Iterator[Elasticsearch]:
+    """A server that has the kit's templates again after these tests."""
     if templated.cluster.exists_component_template(name="verl@custom"):
         pytest.skip("the server has a verl@custom of its own, which these tests would remove")
-    remove(templated)
     yield templated
     remove(templated)
     apply.write(templated, apply.compare(templated, wanted()))
+
+
+@pytest.fixture
+def server(restored: Elasticsearch) -> Elasticsearch:
+    """A server without any template of the kit."""
+    remove(restored)
+    return restored
 
 
 def remove(server: Elasticsearch) -> None:
@@ -120,14 +125,12 @@ def test_a_newer_version_of_the_kit_is_not_taken_back_until_it_may_be_overwritte
     assert states(run(server, wanted())) == ["kept"] * 5
 
 
-def test_a_newer_kit_is_named_without_its_templates_line_by_line(
-    server: Elasticsearch, elasticsearch_url: str, tmp_path: Path
-):
+def test_a_newer_kit_is_named_without_its_templates_line_by_line(server: Elasticsearch, ask: Callable[..., Outcome]):
     run(server, [with_version(template, "99.10.0") for template in wanted()])
-    done = command("apply", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)
-    assert f"index template verl: differs (written by verl-ingest 99.10.0, this is {__version__})\n" in done.stdout
-    assert "--- on the server" not in done.stdout
-    assert (done.returncode, done.stderr) == (
+    done = ask("apply")
+    assert f"index template verl: differs (written by verl-ingest 99.10.0, this is {__version__})\n" in done.out
+    assert "--- on the server" not in done.out
+    assert (done.code, done.err) == (
         1,
         "error: Nothing was written to Elasticsearch, because what stands there was written by verl-ingest 99.10.0, "
         f"this is {__version__}; use that version, or go back to this one with --overwrite.\n",
@@ -194,7 +197,7 @@ def test_a_load_needs_the_templates(server: Elasticsearch):
     apply.require(server)
 
 
-def test_an_index_of_before_the_templates_is_named(server: Elasticsearch, elasticsearch_url: str, tmp_path: Path):
+def test_an_index_of_before_the_templates_is_named(server: Elasticsearch, ask: Callable[..., Outcome]):
     server.index(index=INDEX, document={"run_id": "apply-early", "@timestamp": "1999-11-30T00:00:00Z"}, refresh=True)
     run(server, wanted())
     assert INDEX in apply.misshapen(server)
@@ -205,7 +208,7 @@ def test_an_index_of_before_the_templates_is_named(server: Elasticsearch, elasti
     with pytest.raises(StoreError) as failed, client.explained(Settings()):
         ElasticStore(server).run_ids("apply-early")
     assert str(failed.value) == sentence
-    assert command("apply", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url).stderr == f"{sentence}\n"
+    assert ask("apply").err == f"{sentence}\n"
     server.indices.delete(index=INDEX)
     server.indices.create(index=INDEX)
     assert INDEX not in apply.misshapen(server)

@@ -2,23 +2,21 @@
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
-import verl_ingest
 from tests import fluentbit
 from tests.audits import SECOND, SETTINGS, START, assert_adds_up, line, offset_of
+from tests.command import Outcome
 from tests.waiting import wait_for
 from verl_ingest.audit import pipeline, store
 from verl_ingest.audit.balance import Report
 from verl_ingest.demo import logs as demo_logs
-from verl_ingest.load import files, shipper
+from verl_ingest.load import files, reader, shipper
 from verl_ingest.load import pipeline as loading
 from verl_ingest.normalise.lua import Normaliser
 
@@ -53,16 +51,11 @@ def copy(client: Elasticsearch, hit: Mapping[str, Any], index: str) -> None:
     client.index(index=index, id=hit["_id"], document=hit["_source"])
 
 
-def command(*arguments: str, url: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "ELASTICSEARCH_URL": url, "PYTHONPATH": str(Path(verl_ingest.__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, "-m", "verl_ingest", "audit", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def move(client: Elasticsearch, hits: Sequence[Mapping[str, Any]], index: str) -> None:
+    there = ({"index": {"_index": index, "_id": hit["_id"]}} for hit in hits)
+    gone = [{"delete": {"_index": hit["_index"], "_id": hit["_id"]}} for hit in hits]
+    written = [part for action, hit in zip(there, hits, strict=True) for part in (action, hit["_source"])]
+    assert not client.bulk(operations=[*written, *gone])["errors"]
 
 
 @pytest.mark.usefixtures("templated")
@@ -158,9 +151,8 @@ class TestBalance:
         load(log, elasticsearch)
         os.utime(log, ns=(START + 3 * 86_400 * SECOND,) * 2)  # copied days later
         assert audited(log, elasticsearch).numbers()["indexed"] == 400
-        for hit in list(stored(elasticsearch, "audit-undated").values())[100:]:  # read by an agent over midnight
-            copy(elasticsearch, hit, NEXT_DAY)
-            delete(elasticsearch, hit)
+        after_midnight = list(stored(elasticsearch, "audit-undated").values())[100:]  # as an agent reads them
+        move(elasticsearch, after_midnight, NEXT_DAY)
         numbers = audited(log, elasticsearch).numbers()
         assert (numbers["indexed"], numbers["missing"], numbers["in_two_days"]) == (400, 0, 0)
 
@@ -179,17 +171,20 @@ class TestBalance:
         load(log, elasticsearch, run="长" * 200)
         assert audited(log, elasticsearch, run="长" * 200).missing == 0
 
-    def test_equal_lines_of_rotated_files_are_one_document(self, elasticsearch: Elasticsearch, tmp_path: Path) -> None:
+    def test_equal_lines_of_rotated_files_are_one_document(
+        self, elasticsearch: Elasticsearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reader, "BLOCK_BYTES", 1 << 16)  # of which these files then have several
         folder = tmp_path / "audit-rotated"
         folder.mkdir()
         head = line(1) + line(2)
-        (folder / "rank0.jsonl.1").write_bytes(head + line(3) * 20_000)
-        (folder / "rank0.jsonl").write_bytes(head + line(4) + line(3) * 19_999)
+        (folder / "rank0.jsonl.1").write_bytes(head + line(3) * 2_000)
+        (folder / "rank0.jsonl").write_bytes(head + line(4) + line(3) * 1_999)
         (folder / "rank1.jsonl").write_bytes(head)
         load(folder, elasticsearch)
         numbers = audited(folder, elasticsearch).numbers()
-        assert (numbers["same_id"], numbers["missing"]) == (2 + 19_999, 0)
-        assert numbers["indexed"] == 20_002 + 1 + 2
+        assert (numbers["same_id"], numbers["missing"]) == (2 + 1_999, 0)
+        assert numbers["indexed"] == 2_002 + 1 + 2
 
     def test_what_logs_really_hold_is_found_again(self, elasticsearch: Elasticsearch, tmp_path: Path) -> None:
         log = tmp_path / "audit-hostile" / "rank0.jsonl"
@@ -238,48 +233,49 @@ class TestCommand:
         return log
 
     def test_good_is_0_missing_is_1_repaired_is_0(
-        self, log: Path, elasticsearch: Elasticsearch, elasticsearch_url: str, tmp_path: Path
+        self, log: Path, elasticsearch: Elasticsearch, ask: Callable[..., Outcome]
     ) -> None:
-        good = command("audit-command", url=elasticsearch_url, folder=tmp_path)
-        assert (good.returncode, good.stderr) == (0, "")
-        assert good.stdout.startswith("Audited 10 lines of 1 files of audit-command in ")
+        good = ask("audit", str(log.parent))
+        assert (good.code, good.err) == (0, "")
+        assert good.out.startswith("Audited 10 lines of 1 files of audit-command in ")
         hits = stored(elasticsearch, "audit-command")
         for offset in sorted(hits)[4:]:
             delete(elasticsearch, hits[offset])
-        bad = command("audit-command", url=elasticsearch_url, folder=tmp_path)
-        assert bad.returncode == 1
-        assert bad.stderr == "error: 5 lines are missing in Elasticsearch; --repair ships them.\n"
-        rows = bad.stdout.splitlines()
+        bad = ask("audit", str(log.parent))
+        assert bad.code == 1
+        assert bad.err == "error: 5 lines are missing in Elasticsearch; --repair ships them.\n"
+        rows = bad.out.splitlines()
         text = "".join(rows)
         for offset in sorted(hits)[4:7]:
             assert f"{log}:{offset}" in rows
             assert log.read_bytes()[offset : offset + 80].decode() in text
         assert f"{log}:{sorted(hits)[7]}" not in text
         assert "and 2 more" in text
-        listed = command("--json", "audit-command", url=elasticsearch_url, folder=tmp_path)
-        assert listed.returncode == 1
-        numbers = json.loads(listed.stdout)
+        listed = ask("audit", "--json", str(log.parent))
+        assert listed.code == 1
+        numbers = json.loads(listed.out)
         assert (numbers["lines"], numbers["indexed"], numbers["missing"], numbers["unfinished"]) == (10, 4, 5, 1)
         (file,) = numbers["files"]
         assert (file["path"], file["missing_offsets"]) == (str(log), sorted(hits)[4:])
-        mended = command("--repair", "audit-command", url=elasticsearch_url, folder=tmp_path)
-        assert (mended.returncode, mended.stderr) == (0, "")
-        assert "repaired" in mended.stdout
+        mended = ask("audit", "--repair", str(log.parent))
+        assert (mended.code, mended.err) == (0, "")
+        assert "repaired" in mended.out
         assert len(stored(elasticsearch, "audit-command")) == 9
 
-    @pytest.mark.usefixtures("log")
-    def test_a_run_of_which_nothing_is_there(self, elasticsearch_url: str, tmp_path: Path) -> None:
-        done = command("audit-command", "--run", "no-such", url=elasticsearch_url, folder=tmp_path)
-        assert done.returncode == 1
-        assert done.stderr == (
+    def test_a_run_of_which_nothing_is_there(self, log: Path, ask: Callable[..., Outcome]) -> None:
+        done = ask("audit", str(log.parent), "--run", "no-such")
+        assert done.code == 1
+        assert done.err == (
             "error: 9 lines are missing in Elasticsearch, and none is there: is it the right run (--run NAME)?\n"
         )
 
-    @pytest.mark.usefixtures("log")
-    def test_a_server_that_is_down_is_one_sentence(self, tmp_path: Path) -> None:
-        done = command("audit-command", url="http://127.0.0.1:1", folder=tmp_path)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("error: Elasticsearch at http://127.0.0.1:1 can't be reached")
+    def test_a_server_that_is_down_is_one_sentence(
+        self, log: Path, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:1")
+        done = command("audit", str(log.parent))
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("error: Elasticsearch at http://127.0.0.1:1 can't be reached")
 
 
 @pytest.mark.usefixtures("templated")

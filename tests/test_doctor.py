@@ -1,15 +1,17 @@
 """The doctor as a command: one screen, what is wrong first, what to do first, exit code, JSON."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from tests.test_cli import run
+from tests.command import Outcome
 from verl_ingest.checks import examine
 from verl_ingest.checks.check import Check
 from verl_ingest.checks.examine import Examined, Group
+from verl_ingest.edge.trial import free_port
 from verl_ingest.settings import Settings
 from verl_ingest.show import doctor as show
 
@@ -67,28 +69,43 @@ class TestShow:
         assert max(map(len, shown(found(long, FINE)))) <= 100
 
 
+@pytest.fixture
+def doctor(command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Outcome]:
+    """Run the command in an empty folder, with these settings in the environment.
+
+    The server is away unless it is named, and no agent of this machine is looked at.
+    """
+
+    def run(*words: str, **environment: str) -> Outcome:
+        monkeypatch.chdir(tmp_path)
+        for name, value in (AWAY | {"VERL_INGEST_AGENT__METRICS_PORT": str(free_port())} | environment).items():
+            monkeypatch.setenv(name, value)
+        return command("doctor", *words)
+
+    return run
+
+
 class TestCommand:
-    def test_a_server_that_is_away_stops_only_what_asks_it(self, tmp_path: Path) -> None:
-        done = run("doctor", folder=tmp_path, VERL_INGEST_KIBANA_URL="http://127.0.0.1:9", **AWAY)
-        lines = done.stdout.splitlines()
-        assert (done.returncode, done.stderr) == (1, "")
+    def test_a_server_that_is_away_stops_only_what_asks_it(self, doctor: Callable[..., Outcome]) -> None:
+        done = doctor(VERL_INGEST_KIBANA_URL="http://127.0.0.1:9")
+        lines = done.out.splitlines()
+        assert (done.code, done.err) == (1, "")
         assert lines[0] == "2 wrong, 2 unknown, 3 fine"
         assert "wrong   server    Elasticsearch at http://127.0.0.1:9 can't be reached (Connection refused)." in lines
         assert "unknown records   Not looked at: Elasticsearch can't be used." in lines
         assert "wrong   Kibana    Kibana at http://127.0.0.1:9 can't be reached (Connection refused)." in lines
         assert lines[-1] == "First server: start it, or set ELASTICSEARCH_URL."
 
-    def test_a_pipe_gets_whole_lines_without_end_spaces(self, tmp_path: Path) -> None:
+    def test_a_pipe_gets_whole_lines_without_end_spaces(self, doctor: Callable[..., Outcome]) -> None:
         state = f"/{'long-folder/' * 12}state"
-        done = run("doctor", folder=tmp_path, VERL_INGEST_AGENT__STATE=state, **AWAY)
-        lines = done.stdout.splitlines()
+        lines = doctor(VERL_INGEST_AGENT__STATE=state).out.splitlines()
         assert lines == [line.rstrip() for line in lines]
         assert any(state in line for line in lines)
 
-    def test_json(self, tmp_path: Path) -> None:
-        done = run("doctor", "--json", folder=tmp_path, **AWAY)
-        answer = json.loads(done.stdout)
-        assert (done.returncode, answer["well"]) == (1, False)
+    def test_json(self, doctor: Callable[..., Outcome]) -> None:
+        done = doctor("--json")
+        answer = json.loads(done.out)
+        assert (done.code, answer["well"]) == (1, False)
         assert answer["first"] == "First server: start it, or set ELASTICSEARCH_URL."
         assert [group["name"] for group in answer["groups"]] == [
             "Elasticsearch",
@@ -106,11 +123,13 @@ class TestCommand:
 
     @pytest.mark.server
     @pytest.mark.usefixtures("templated")
-    def test_the_exit_code_is_that_of_what_is_wrong(self, tmp_path: Path, elasticsearch_url: str) -> None:
-        done = run("doctor", "--json", folder=tmp_path, ELASTICSEARCH_URL=elasticsearch_url)
-        answer = json.loads(done.stdout)
+    def test_the_exit_code_is_that_of_what_is_wrong(
+        self, doctor: Callable[..., Outcome], elasticsearch_url: str
+    ) -> None:
+        done = doctor("--json", ELASTICSEARCH_URL=elasticsearch_url)
+        answer = json.loads(done.out)
         wrong = [check for group in answer["groups"] for check in group["checks"] if check["verdict"] == "wrong"]
-        assert done.returncode == bool(wrong)
+        assert done.code == bool(wrong)
         names = [check["name"] for group in answer["groups"] for check in group["checks"]]
         assert {"server", "disk", "templates", "agent", "records", "service"} <= {*names}
 

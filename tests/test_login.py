@@ -13,6 +13,12 @@ from verl_ingest.settings import Settings
 LACKS = "To write records agent lacks auto_configure on verl-* and index on verl-*."
 
 
+@pytest.fixture(autouse=True)
+def without_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment names would win over the stand-in."""
+    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
+
+
 def check(url: str, folder: Path, **agent: str) -> list[Check]:
     (folder / "secret").write_text("hush")
     settings = Settings(elasticsearch_url=url, agent=agent, deploy={"secret_file": folder / "secret"})

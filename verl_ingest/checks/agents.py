@@ -47,6 +47,10 @@ def check(settings: Settings) -> Iterator[Check]:
         yield replace(silent, remedy=remedy)
     facts = collect(settings)
     yield from judge_lag(facts, remedy, known=away)
+    try:
+        state_folder(settings)
+    except KitError:  # one of the troubles of `lag`
+        return
     yield from _readable("rejected", partial(_rejected, settings))
     yield from _readable("buffer", partial(_buffer, settings, facts))
 
@@ -101,7 +105,6 @@ def _readable(name: str, look: partial[Iterator[Check]]) -> Iterator[Check]:
 
 
 def _rejected(settings: Settings) -> Iterator[Check]:
-    state_folder(settings)
     folder = fluentbit.rejected_folder(settings)
     found = letters.find([folder]) if folder.exists() else []
     if not found:
@@ -117,5 +120,5 @@ def _rejected(settings: Settings) -> Iterator[Check]:
 
 
 def _buffer(settings: Settings, facts: Facts) -> Iterator[Check]:
-    free = shutil.disk_usage(state_folder(settings)).free
+    free = shutil.disk_usage(settings.agent.state).free
     yield judge_buffer(facts.buffer_limit, sum(each.bytes for each in facts.waiting), free)

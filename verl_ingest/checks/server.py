@@ -130,7 +130,9 @@ def judge_health(health: Mapping[str, Any]) -> Check:
                 f"Yellow: {counted(unassigned, 'shard')} of the kit's indices lack their copy.",
                 "GET _cluster/allocation/explain says why; with one node left, the loss of it loses records",
             )
-    return Check("health", "fine", f"Green: {counted(health['active_shards'], 'shard')} of the kit's indices.")
+    shards = health["active_shards"]
+    found = f"Green: {counted(shards, 'shard')} of the kit's indices." if shards else "The kit has no index yet."
+    return Check("health", "fine", found)
 
 
 def _shards(server: Elasticsearch) -> Iterator[Check]:

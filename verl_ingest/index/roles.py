@@ -39,7 +39,9 @@ BODIES: dict[str, dict[str, Any]] = {
 _BY_FILE = f"append {assets.path(FILE)} to the server's roles.yml"
 _ONCE = f"apply as a superuser once, or {_BY_FILE}"
 # No request names them, whoever asks; the server looks into that file before it looks at the roles of its API.
-UNSEEN = "Roles: those of a roles.yml the server names to nobody; one that is there stays in force, a copy is not used."
+UNSEEN = (
+    "Roles: the server shows nobody what is in its roles.yml; where these are in it, it goes by that, not by copies."
+)
 
 
 class NotKept(StoreError):
