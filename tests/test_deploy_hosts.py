@@ -26,7 +26,9 @@ from tests.waiting import wait_for
 from verl_ingest import render, settings
 from verl_ingest.cluster import targets
 from verl_ingest.cluster.mark import RUN
+from verl_ingest.cluster.target import Target
 from verl_ingest.edge.trial import free_port
+from verl_ingest.errors import KitError
 from verl_ingest.index import client, roles
 from verl_ingest.local import elasticsearch as local
 from verl_ingest.settings import Settings
@@ -57,6 +59,12 @@ class Cluster:
 
     def run(self, *words: str) -> Outcome:
         return self.command("--settings", str(self.folder / "settings.yml"), *words)
+
+    def built(self, **more: Any) -> tuple[Target, Path]:
+        """Return the target of these settings, and the folder that it is rendered into."""
+        self.write(**more)
+        target = targets.of(settings.load(self.folder / "settings.yml"))
+        return target, targets.build(target)
 
     def problem(self) -> str:
         """Return what `status` says is wrong with the agent of this machine."""
@@ -128,9 +136,6 @@ def test_from_settings_to_a_record_and_back(
     assert section(second.out, "A record from each node")[0].startswith(platform.node())
     assert cluster.agent == pid
 
-    status = orjson.loads(cluster.run("status", "--json").out)
-    assert [row["agent"]["dropped"] for row in status if row["node"] == platform.node()] == [0]
-
     cluster.write(elasticsearch_url=elasticsearch_url, samples={"text_per_step": 7})
     planned = cluster.run("deploy", "--dry-run")
     assert section(planned.out, "Plan")[-3:] == [
@@ -142,11 +147,12 @@ def test_from_settings_to_a_record_and_back(
     assert cluster.agent == pid
 
     os.kill(pid, signal.SIGKILL)  # the supervisor; Fluent Bit goes on
-    cluster.write(elasticsearch_url=elasticsearch_url)
+    target, folder = cluster.built(elasticsearch_url=elasticsearch_url)
     assert "Fluent Bit runs without its supervisor, which was killed; " in cluster.problem()
-    assert section(cluster.run("deploy").out, "Agents") == ["localhost: start of the agent"]
+    assert list(target.roll_out(folder)) == ["localhost: start of the agent"]
     assert cluster.agent != pid
-    assert cluster.problem() == ""
+    status = orjson.loads(cluster.run("status", "--json").out)
+    assert [(row["agent"]["dropped"], row["problems"]) for row in status if row["is_node"]] == [(0, [])]
 
     removed = cluster.run("undeploy")
     assert removed.out == (
@@ -158,11 +164,8 @@ def test_from_settings_to_a_record_and_back(
     assert cluster.run("undeploy").out == "no agent was there\n"
     assert f"The agent does not run ({cluster.folder}/etc/agent.sh is not there); " in cluster.problem()
 
-    target = targets.of(settings.load(cluster.folder / "settings.yml"))
     # `undeploy --data` would also delete what other tests have on this server.
-    assert list(target.remove(targets.build(target), state=True)) == [
-        f"localhost: state folder {cluster.folder}/state removed"
-    ]
+    assert list(target.remove(folder, state=True)) == [f"localhost: state folder {cluster.folder}/state removed"]
     assert not (cluster.folder / "state").exists()
 
 
@@ -342,27 +345,44 @@ def test_what_is_wrong_is_said_before_anything_is_done(wrong: Wrong, cluster: Cl
     assert not (cluster.folder / "etc").exists()
 
 
-def test_an_agent_that_does_not_start_is_stopped_and_named_with_its_first_words(
+def test_where_the_new_agent_does_not_start_the_former_one_is_put_back(
     cluster: Cluster, elasticsearch_url: str
 ) -> None:
-    cluster.values["agent"]["forward_listen"] = "203.0.113.1"  # no address of this machine
-    cluster.write(elasticsearch_url=elasticsearch_url)
-    done = cluster.run("deploy")
-    assert done.code == 1
-    assert done.err.startswith("error: localhost: The agent does not start (")
-    assert "203.0.113.1" in done.err
-    assert "was stopped" in done.err
-    script = cluster.folder / "etc" / "agent.sh"
-    assert subprocess.run(["sh", script, "status"], capture_output=True, timeout=30).returncode == 3
+    good, bad = cluster.values["agent"], cluster.values["agent"] | {"forward_listen": "203.0.113.1"}  # nobody's address
+    log = f"; {cluster.folder}/state/agent.log has the rest."
+    target, folder = cluster.built(elasticsearch_url=elasticsearch_url, agent=bad)
+    with pytest.raises(
+        KitError, match=r"^localhost: The agent does not start \(.*203\.0\.113\.1.*\) and was stopped"
+    ) as first:
+        list(target.roll_out(folder))
+    assert str(first.value).endswith(log)
     assert cluster.problem().startswith(f"{platform.node()}: The agent does not run; ")
+
+    target, folder = cluster.built(elasticsearch_url=elasticsearch_url, agent=good)
+    assert list(target.roll_out(folder)) == ["localhost: configuration, start of the agent"]
+    configuration, pid = (cluster.folder / "etc" / "fluent-bit.yaml").read_bytes(), cluster.agent
+
+    with socket.create_server(("127.0.0.1", 0)) as server:  # while the agent runs on ports of its own
+        taken = server.getsockname()[1]
+        target, folder = cluster.built(elasticsearch_url=elasticsearch_url, agent=good | {"forward_port": taken})
+        [ports] = [check for check in target.check(folder) if check.name == "ports"]
+        assert ports.found == f"localhost: Port {taken} is taken there by another program."
+        assert cluster.agent == pid
+
+    target, folder = cluster.built(elasticsearch_url=elasticsearch_url, agent=bad)
+    with pytest.raises(KitError, match=r"203\.0\.113\.1.*\), so the former one was put back and runs again; "):
+        list(target.roll_out(folder))
+    assert (cluster.folder / "etc" / "fluent-bit.yaml").read_bytes() == configuration
+    assert cluster.agent != pid
+    target, folder = cluster.built(elasticsearch_url=elasticsearch_url, agent=good)
+    assert target.tried(folder) == [platform.node()]
+    assert target.plan(folder) == []
 
 
 def test_another_agent_on_the_port_is_not_taken_for_ours(
     cluster: Cluster, fluent_bit: str, elasticsearch_url: str
 ) -> None:
-    cluster.write(elasticsearch_url=elasticsearch_url)
-    target = targets.of(settings.load(cluster.folder / "settings.yml"))
-    folder = targets.build(target)
+    target, folder = cluster.built(elasticsearch_url=elasticsearch_url)
     other = [fluent_bit, "-i", "dummy", "-o", "null", "-H", "-P", str(cluster.ports[1]), "-L", "127.0.0.1"]
     with subprocess.Popen(other, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as stranger:
         try:

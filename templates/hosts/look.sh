@@ -6,6 +6,7 @@
 #   look.sh logs USER PATTERN...     which log files USER may read, and what closes the others
 #   look.sh host USER FLUENT_BIT FOLDER STATE METRICS_PORT FORWARD_PORT PATTERN...
 #                                    both, and: version of Fluent Bit, room at the state folder, ports that are taken
+#   look.sh up STATE PORT LOG_BYTES  wait until someone listens on the port; 1 once the agent has ended, or after 30 s
 set -u
 
 # `since` is in seconds since 1970.
@@ -40,6 +41,27 @@ agent() {
 is_taken() {
     cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
         awk -v port=":$(printf '%04X' "$1")$" '$4 == "0A" && $2 ~ port {found = 1} END {exit !found}'
+}
+
+# Whether another program has a port; an agent that runs has those of its configuration.
+is_anothers() {
+    is_taken "$1" && { [ -n "$stopped" ] || ! grep -Eqs "^ +(http_)?port: $1( |\$)" "$folder/fluent-bit.yaml"; }
+}
+
+# What supervises it would start it again and again. LOG_BYTES: of the log at its start.
+up() {
+    state=$1 port=$2 log_bytes=$3 left=30
+    until is_taken "$port"; do
+        if [ -d /run/systemd/system ]; then
+            [ "$(systemctl show --property NRestarts --value verl-ingest.service)" = 0 ] &&
+                systemctl is-active --quiet verl-ingest.service
+        else
+            ! tail -c "+$((log_bytes + 1))" "$state/agent.log" | grep -q 'scheduling restart'
+        fi || return 1
+        [ "$left" -gt 0 ] || return 1
+        left=$((left - 1))
+        sleep 1
+    done
 }
 
 # Of the first 1,000 files. The patterns are split by the shell, at no character.
@@ -106,21 +128,23 @@ logs)
     shift
     logs "$@"
     ;;
+up)
+    up "$2" "$3" "$4"
+    ;;
 host)
     user=$2 fluent_bit=$3 folder=$4 state=$5 metrics_port=$6 forward_port=$7
     shift 7
     found=$(agent "$folder" "$state")
     printf '%s\n' "$found"
-    if printf '%s\n' "$found" | grep -q '^stopped'; then
-        ! is_taken "$metrics_port" || echo "taken metrics_port"
-        ! is_taken "$forward_port" || echo "taken forward_port"
-    fi
+    stopped=$(printf '%s\n' "$found" | grep '^stopped')
+    ! is_anothers "$metrics_port" || echo "taken metrics_port"
+    ! is_anothers "$forward_port" || echo "taken forward_port"
     echo "version $("$fluent_bit" --version 2>/dev/null | sed -n 's/^Fluent Bit v//p')"
     room "$state"
     logs "$user" "$@"
     ;;
 *)
-    echo "look.sh: say agent, logs or host." >&2
+    echo "look.sh: say agent, logs, host or up." >&2
     exit 1
     ;;
 esac

@@ -10,7 +10,7 @@ from typing import Any
 from verl_ingest.errors import KitError
 
 TIMEOUT_S = 600
-_ERROR = re.compile(r"\b(error|unknown)\b", re.IGNORECASE)
+_ERROR = re.compile(r"error\b|\bunknown\b", re.IGNORECASE)  # OSError too
 
 
 def run(command: Sequence[str], *, what: str, remedy: str, **other: Any) -> str:
@@ -48,8 +48,10 @@ def attempt(
         raise KitError(f"{what} did not end within {timeout_s:g} s (`{' '.join(command)}`); {remedy}.") from None
 
 
-def last_words(output: str) -> str:
-    """Return the first line that names an error, which advice may follow, else the last; without its full stop."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if _ERROR.search(line)]
-    return (errors or lines[-1:] or ["it said nothing"])[0].rstrip(".")
+def last_words(output: str, *, otherwise: int = -1) -> str:
+    """Return the first line that names an error, which the others follow from, else line number `otherwise` of them.
+
+    Its full stop is left out.
+    """
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it said nothing"]
+    return next((line for line in lines if _ERROR.search(line)), lines[otherwise]).rstrip(".")

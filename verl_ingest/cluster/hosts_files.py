@@ -16,7 +16,10 @@ from verl_ingest.settings import Settings
 
 UNIT = "verl-ingest.service"
 _CREDENTIAL = f"/run/credentials/{UNIT}/elasticsearch"  # where systemd lays what LoadCredential=elasticsearch names
-_AS_THEY_ARE = ("deploy.yml", "undeploy.yml", "look.yml", "look.sh", "metrics.yml", "marks.yml", "mark.sh")
+_AS_THEY_ARE = (
+    *("deploy.yml", "start.yml", "stop.yml", "undeploy.yml"),
+    *("look.yml", "look.sh", "metrics.yml", "marks.yml", "mark.sh"),
+)
 _PLUGIN = "callback_plugins/events.py"
 _HOMES = ("/home", "/root", "/run/user")  # what ProtectHome hides
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}

@@ -18,8 +18,10 @@ from verl_ingest.errors import KitError
 
 _COMMAND = "ansible-playbook"
 _FORKS = 25
-# What goes before the reason: time, level and plugin in a line of Fluent Bit's, Ansible's words before those of ssh.
-_HEAD = re.compile(r"^(\[[^]]*\] *)+|.*\bssh: ")
+# What goes before the reason: time, level and plugin in a line of Fluent Bit's, words of Ansible's own.
+_HEAD = re.compile(r"^(\[[^]]*\] *)+|^Task failed: |.*\bssh: ")
+# What Ansible says where sudo asks for a password, and it has none or another.
+_NO_PASSWORD = re.compile(r"(missing|incorrect) \w+ password", re.IGNORECASE)
 # What a shell, or a shim that stands for several versions, says of a Python that is not there.
 _NO_PYTHON = re.compile(r"python[\d.]*: .*(not found|no such file)", re.IGNORECASE)
 
@@ -50,6 +52,11 @@ class Event:
             return (
                 f"the Python that Ansible found there does not run ({gist}); set "
                 "ansible_python_interpreter=/usr/bin/python3 for it in the inventory."
+            )
+        if _NO_PASSWORD.search(gist):
+            return (
+                f"Ansible may not become root there ({gist}); set ANSIBLE_BECOME_PASSWORD_FILE to a file with the "
+                "password, or put ansible_become_password into a vault."
             )
         return f"{self.task} failed ({gist}); mend that there, and run this again."
 
@@ -126,7 +133,5 @@ def _no_host(complaints: str, code: int) -> str:
 
 
 def _gist(said: str, *, otherwise: int) -> str:
-    """Return why: the first line that speaks of an error, which the others follow from, else that line of them all."""
-    lines = [line for line in said.splitlines() if line.strip()]
-    told = next((line for line in lines if "error" in line.lower()), lines[otherwise] if lines else "")
-    return _HEAD.sub("", last_words(told)).partition(". ")[0]
+    """Return why, without what goes before it; `otherwise` as in last_words."""
+    return _HEAD.sub("", last_words(said, otherwise=otherwise)).partition(". ")[0]
