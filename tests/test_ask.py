@@ -117,7 +117,7 @@ def test_runs_says_which_are_pinned_and_since_when_which_are_abnormal(ask, get, 
     assert rows["ask-bad"][:4] == ["ended", "since", "55", "60"]
     assert rows["ask-good"][:4] == ["ended", "no", "yes", "60"]
     assert rows["ask-not-summarised"][:3] == ["ended", "\u2013", "60"]
-    assert '<td class="bad"><a href="/verl/runs/ask-bad/steps/55">since 55</a></td>' in page
+    assert '<td class="bad"><a class="bad" href="/verl/runs/ask-bad/steps/55">since\u00a055</a></td>' in page
     assert '<bdi>ask-good</bdi></a> <span class="muted">pinned</span></th>' in page
     assert "without step summaries the list can't say whether a run is abnormal; `verl-ingest summarize" in shown.err
     assert json.loads(ask("why", "ask-bad", "--json").out)["verdict"] == "abnormal since step 55"

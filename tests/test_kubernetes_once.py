@@ -88,6 +88,13 @@ def test_undeploy_takes_what_deploy_brought_and_leaves_the_namespace(cluster, tm
     assert not any("removal" in str(call) for call in cluster.read()["calls"])
 
 
+def test_undeploy_does_not_wait_for_a_node_that_is_not_ready(cluster, tmp_path):
+    made, folder = target(tmp_path)
+    made.roll_out(folder)
+    cluster.change(away=["gpu-1"])
+    assert "daemonset.apps/verl-ingest-agent: removed" in made.remove(folder, state=True)
+
+
 def test_the_state_on_the_nodes_goes_only_when_asked(cluster, tmp_path):
     made, folder = target(tmp_path)
     made.roll_out(folder)

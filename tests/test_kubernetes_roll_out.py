@@ -86,7 +86,7 @@ def test_a_node_that_is_not_ready_holds_up_no_roll_out(cluster, tmp_path, nodes,
     cluster.change(away=["gpu-1"], metrics={f"verl-ingest-agent-{name}": METRICS for name in names})
     made, folder = target(tmp_path, kubernetes={"tolerations": tolerations}, **NEW)
     assert made.roll_out(folder)[-1] == (
-        "gpu-1: not ready, so the agent there stays as it was; Kubernetes brings it this one when the node is back"
+        "gpu-1: not ready, so nothing was changed there; Kubernetes does it by itself when the node is back"
     )
     assert agents(cluster) == dict.fromkeys(names, 2) | {"gpu-1": 1}
     assert made.tried(folder) == [name for name in names if name != "gpu-1"]

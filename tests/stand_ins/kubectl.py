@@ -160,6 +160,9 @@ def _answer(state: dict[str, Any], words: list[str], flags: dict[str, list[str]]
         case ["diff"]:
             return _diff(state, _given(flags))
         case ["delete", *names]:
+            stay = [name for name in names for pod in _pods(state, name.split("/")[1]) if _is_away(state, pod)]
+            if stay and flags["--cascade"] == ["foreground"] and _full(stay[0]) in objects:
+                _fail(f"error: timed out waiting for the condition on {stay[0]}")
             found = [name for name in names if objects.pop(_full(name), None)]
             for name in found:
                 state["generations"].pop(name.split("/")[1], None)
@@ -250,6 +253,10 @@ def _diff(state: dict[str, Any], given: dict[str, str]) -> tuple[str, int]:
                 hunk = "@@ -1 +1,10 @@\n-null\n" if kind == "Secret" else "@@ -0,0 +1,29 @@\n"
             parts.append(f"diff -u -N /tmp/LIVE-26/{file} /tmp/MERGED-17/{file}\n--- /tmp/LIVE-26/{file}\n{hunk}+y\n")
     return "".join(parts), 1 if parts else 0
+
+
+def _is_away(state: dict[str, Any], pod: dict[str, Any]) -> bool:
+    return pod["spec"]["nodeName"] in state["away"]
 
 
 def _control(state: dict[str, Any], daemon_set: dict[str, Any]) -> None:

@@ -105,8 +105,8 @@ class Kubernetes:
         if not away:
             return changes
         self._apply("-k", folder)  # as many may be out as before
-        stays = "not ready, so the agent there stays as it was; Kubernetes brings it this one when the node is back"
-        return [*changes, f"{kubernetes_nodes.some(away)}: {stays}"]
+        later = "not ready, so nothing was changed there; Kubernetes does it by itself when the node is back"
+        return [*changes, f"{kubernetes_nodes.some(away)}: {later}"]
 
     def nodes(self, folder: Path) -> Sequence[Node]:
         """Ask each agent through the cluster's own server."""
