@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import asking, auditing, edge, loading, server, serving, storage, summaries
+from bench import asking, auditing, catching_up, edge, loading, scale, server, serving, storage, summaries
+from tests import fluentbit
 from verl_ingest.demo import logs as sample
 from verl_ingest.edge import trial
 from verl_ingest.load import files
@@ -20,7 +21,7 @@ from verl_ingest.settings import Settings
 RUN = "bench"
 LINES_A_STEP = 160  # of 8 ranks that log long lines
 MOST_SUMMARISED = 125  # steps, of many ranks: 320,000 lines
-STORAGE_STEPS = 1_250  # 200,000 lines
+SMALL_STEPS = 1_250  # 200,000 lines: for storage, and for agents
 
 Row = tuple[str, float, str]  # what, measured, note
 
@@ -38,18 +39,24 @@ AIMS = {
     "summarising / load": ("<=", 1.0),
     "JSON parser / normaliser, rank": (">=", 0.5),
     "JSON parser / normaliser, console": (">=", 0.5),
+    "catching up / delivering": (">=", 0.8),
+    "step among many / alone": ("<=", 2.0),
+    "run list among many / alone": ("<=", 4.0),
+    "why among many / alone": ("<=", 2.0),
+    "drill-down among many / alone": ("<=", 2.0),
+    "step among many / its searches, p95": ("<=", 2.0),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"what to measure, of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("parts", nargs="*", help=f"what to measure, of {', '.join(PARTS)} (default: all but scale)")
     parser.add_argument("--lines", type=int, default=1_000_000, help="rank lines to load (default: %(default)s)")
     given = parser.parse_args()
     unknown = set(given.parts) - set(PARTS)
     if unknown:
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    steps, parts = given.lines // LINES_A_STEP, given.parts or list(PARTS)
+    steps, parts = given.lines // LINES_A_STEP, given.parts or [part for part in PARTS if part != LONG]
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for part in parts for row in PARTS[part](Path(folder), steps)]
     _show(rows)
@@ -58,7 +65,7 @@ def main() -> None:
 def _server(folder: Path, steps: int) -> Iterator[Row]:
     settings = Settings.model_construct()
     with server.prepared(settings) as client:
-        small = _logs(folder / "small", min(steps, STORAGE_STEPS), settings)
+        small = _logs(folder / "small", min(steps, SMALL_STEPS), settings)
         stored = storage.measure(client, small, settings)
         yield "bytes a record", stored["kit_bytes"], f"{stored['lines']:,.0f} rank lines, one segment"
         yield "bytes / default mapping", stored["ratio"], f"the default mapping takes {stored['default_bytes']:.0f}"
@@ -78,7 +85,7 @@ def _server(folder: Path, steps: int) -> Iterator[Row]:
 def _edge(folder: Path, steps: int) -> Iterator[Row]:
     binary = trial.find(os.environ)
     if binary is None:
-        print("edge: set FLUENT_BIT_BIN to Fluent Bit's path, or put fluent-bit on the PATH")
+        print(f"edge: {fluentbit.MISSING}")
         return
     place = folder / "agent"
     place.mkdir()
@@ -111,7 +118,41 @@ def _summaries(folder: Path, steps: int) -> Iterator[Row]:
     yield "summarising / load", found["making"], f"a second time {found['again']:.3f}"
 
 
-PARTS = {"server": _server, "edge": _edge, "audit": _audit, "summaries": _summaries}
+def _catching_up(folder: Path, steps: int) -> Iterator[Row]:
+    binary = trial.find(os.environ)
+    if binary is None:
+        print(f"catching-up: {fluentbit.MISSING}")
+        return
+    settings = Settings.model_construct()
+    runs = folder / "caught-up"
+    lines = sum(log.path.read_bytes().count(b"\n") for log in _logs(runs / RUN, min(steps, SMALL_STEPS), settings))
+    with server.prepared(settings) as client:
+        found = catching_up.measure(client, binary, runs, folder / "agents", lines=lines)
+    waited = f"{found['chunks']:.0f} chunks and {found['unread']:,.0f} unread lines after {catching_up.OUTAGE_S} s"
+    yield "catching up / delivering", found["ratio"], f"{lines:,} rank lines; {waited}"
+
+
+def _scale(folder: Path, steps: int) -> Iterator[Row]:
+    settings = Settings.model_construct()
+    with server.prepared(settings) as client:
+        alone, many = scale.measure(client, folder / "many", settings, records=steps * LINES_A_STEP)
+    among = f"{many.records:,} records of {many.runs} runs against {alone.records:,}"
+    for name, asked in many.seconds.items():
+        once = alone.seconds[name]
+        note = f"p95 {asked.p95 / once.p95:.2f}; {1_000 * asked.median:.0f} against {1_000 * once.median:.0f} ms"
+        yield f"{name} among many / alone", asked.median / once.median, note
+    yield "step among many / its searches, p95", many.step_ratio, f"{among}; alone {alone.step_ratio:.2f}"
+
+
+LONG = "scale"  # measured only where it is named
+PARTS = {
+    "server": _server,
+    "edge": _edge,
+    "audit": _audit,
+    "summaries": _summaries,
+    "catching-up": _catching_up,
+    LONG: _scale,
+}
 
 
 def _logs(folder: Path, steps: int, settings: Settings, *, ranks: int = 8) -> Sequence[LogFile]:
