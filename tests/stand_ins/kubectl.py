@@ -160,8 +160,9 @@ def _answer(state: dict[str, Any], words: list[str], flags: dict[str, list[str]]
         case ["diff"]:
             return _diff(state, _given(flags))
         case ["delete", *names]:
-            stay = [name for name in names for pod in _pods(state, name.split("/")[1]) if _is_away(state, pod)]
-            if stay and flags["--cascade"] == ["foreground"] and _full(stay[0]) in objects:
+            sets = [name for name in map(_full, names) if name in objects and name.startswith("daemonset")]
+            stay = [name for name in sets for pod in _pods(state, name.split("/")[1]) if _is_away(state, pod)]
+            if stay and flags["--cascade"] == ["foreground"]:
                 _fail(f"error: timed out waiting for the condition on {stay[0]}")
             found = [name for name in names if objects.pop(_full(name), None)]
             for name in found:
