@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from verl_ingest import assets
+from verl_ingest.edge.trial import free_port
 
 USER = "nobody"
 
@@ -64,3 +65,16 @@ def test_a_port_that_another_program_has_is_told(family: int, address: str, tmp_
         words = "host", USER, "fluent-bit", f"{tmp_path}/etc", f"{tmp_path}/state"
         assert [line for line in said(*words, taken, "1", "none") if "taken" in line] == ["taken metrics_port"]
         assert [line for line in said(*words, "1", taken, "none") if "taken" in line] == ["taken forward_port"]
+
+
+@pytest.mark.skipif(Path("/run/systemd/system").exists(), reason="systemd runs here: it is asked, not the log")
+def test_a_start_that_failed_is_told_at_once(tmp_path: Path) -> None:
+    def comes_up(port: int, log_bytes: int) -> bool:
+        command = ["sh", assets.path("templates/hosts/look.sh"), "up", tmp_path, str(port), str(log_bytes)]
+        return subprocess.run(command, timeout=20).returncode == 0  # it waits for 30 s where nothing is said
+
+    before, log = "[supervisor] child exited with status 255, scheduling restart\n", tmp_path / "agent.log"
+    log.write_text(before * 2)
+    assert not comes_up(free_port(), len(before))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert comes_up(server.getsockname()[1], len(before))
