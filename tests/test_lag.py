@@ -176,7 +176,6 @@ class TestMetrics:
                 settings.model_copy(update={"agent": settings.agent.model_copy(update={"metrics_port": port})})
             )
 
-
     def test_a_real_agent_that_is_refused_after_it_delivered(self, tmp_path: Path, fluent_bit: str) -> None:
         """Such as one whose key was revoked."""
         server = web_server(200)
