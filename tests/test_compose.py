@@ -3,6 +3,7 @@
 Docker is a stand-in, but in the test of the whole stack, which needs an engine.
 """
 
+import base64
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -308,19 +310,39 @@ def test_the_whole_stack_starts_and_a_record_arrives(checkout: Path) -> None:
     for name in CLONED:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, checkout / name)
-    kit = [sys.executable, "-m", "verl_ingest"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    try:
+
+    def up() -> None:
         subprocess.run([sys.executable, "-m", "verl_ingest.cluster.up"], env=environment, check=True)
+
+    def docker(*words: str) -> str:
+        return subprocess.run(["docker", *words], check=True, capture_output=True, text=True).stdout
+
+    try:
+        up()
+        containers = docker("compose", "ps", "--all", "--quiet").split()
+        assert len(containers) == len(SERVICES)
+        shown = docker("inspect", *containers)
+        assert not any(value in shown for value in secrets_of((checkout / ".env").read_text()).values())
         login = {
             "ELASTICSEARCH_USERNAME": "elastic",
             "ELASTICSEARCH_PASSWORD": compose.values(checkout)["ELASTIC_PASSWORD"],
         }
         settings = write(checkout, "deploy: {target: compose}\n")
-        deploy = [*kit, "--settings", str(settings), "deploy"]
+        deploy = [sys.executable, "-m", "verl_ingest", "--settings", str(settings), "deploy"]
         done = subprocess.run(deploy, env=environment | login, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert "nothing to change" in done.stdout
-        assert "1 agent" in done.stdout
+        assert "agents: nothing to change" in done.stdout
+        assert "records of 1 node arrive" in done.stdout
+        up()
+        assert docker("compose", "ps", "--all", "--quiet").split() == containers
+
+        text = (checkout / ".env").read_text()
+        (checkout / ".env").write_text(re.sub(r"^(VERL_\w+_PASSWORD)=.*", r"\1=another", text, flags=re.MULTILINE))
+        up()
+        reader = base64.b64encode(b"verl:another").decode()
+        pages = urllib.request.Request("http://127.0.0.1:9110/runs", headers={"Authorization": f"Basic {reader}"})
+        with urllib.request.urlopen(pages, timeout=20) as answer:
+            assert answer.status == 200
     finally:
         subprocess.run(["docker", "compose", "--profile", "*", "down", "--volumes"], check=True)

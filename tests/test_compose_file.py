@@ -46,6 +46,13 @@ class TestFile:
         image = SERVICES[name]["image"]
         assert image == "verl-ingest:latest" or re.search(r":v?\$\{[A-Z_]+_VERSION:\?run make up\}$", image), image
 
+    def test_the_kits_image_is_built_once(self) -> None:
+        """Built for each service that has it, it is another image at each `make up`, which starts all of them anew."""
+        assert [name for name, service in SERVICES.items() if "build" in service] == ["service"]
+        for name, service in SERVICES.items():
+            if service["image"] == SERVICES["service"]["image"] and name != "service":
+                assert service["pull_policy"] == "never"
+
     def test_dependencies_are_waited_for(self) -> None:
         for name, service in SERVICES.items():
             for other, how in service.get("depends_on", {}).items():
