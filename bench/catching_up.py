@@ -13,6 +13,7 @@ from tests.gate import Gate
 from tests.waiting import wait_for
 from verl_ingest.errors import KitError
 from verl_ingest.lag import metrics
+from verl_ingest.settings import Settings
 
 ROUNDS = 3
 OUTAGE_S = 20  # by then tries are as far apart as they get (scheduler.cap), and the storage has what it takes
@@ -71,7 +72,7 @@ def _deliver(client: Elasticsearch, binary: str, runs: Path, place: Path, lines:
     return _Delivery((ended - began) * lines / (lines - begun), chunks, unread)
 
 
-def _delivered(settings: fluentbit.Settings, least: float) -> tuple[int, float]:
+def _delivered(settings: Settings, least: float) -> tuple[int, float]:
     """Wait until so many records are delivered; return how many then are, and when."""
 
     def enough() -> int:

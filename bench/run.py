@@ -129,7 +129,8 @@ def _catching_up(folder: Path, steps: int) -> Iterator[Row]:
     with server.prepared(settings) as client:
         found = catching_up.measure(client, binary, runs, folder / "agents", lines=lines)
     waited = f"{found['chunks']:.0f} chunks and {found['unread']:,.0f} unread lines after {catching_up.OUTAGE_S} s"
-    yield "catching up / delivering", found["ratio"], f"{lines:,} rank lines; {waited}"
+    note = f"{lines:,} rank lines, {found['lines_a_second']:,.0f}/s without an outage; {waited}"
+    yield "catching up / delivering", found["ratio"], note
 
 
 def _scale(folder: Path, steps: int) -> Iterator[Row]:
