@@ -19,6 +19,13 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COPIED = " ".join(re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, flags=re.MULTILINE)).split()
 KEPT = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), flags=re.MULTILINE)
 IMAGE = "verl-ingest:test"
+COMMANDS = """\
+import verl_ingest
+from verl_ingest.cli import app
+print(verl_ingest.__file__, flush=True)
+for words in (["--version"], ["render", "--out", "agent"], ["render", "--dashboards", "dashboards"]):
+    app(words, standalone_mode=False)
+"""
 
 
 def test_all_that_is_copied_is_there_and_nothing_else_is_sent() -> None:
@@ -71,20 +78,15 @@ def test_the_wheel_works_by_itself(wheel: Path, tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ELASTICSEARCH_")}
     environment["PYTHONPATH"] = str(tmp_path / "site")
-
-    def kit(*words: str) -> str:
-        command = [sys.executable, "-m", "verl_ingest", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
-
-    where = [sys.executable, "-c", "import verl_ingest; print(verl_ingest.__file__)"]
-    loaded = subprocess.run(where, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
-    assert loaded.startswith(str(tmp_path / "site"))
-    assert kit("--version").strip() == __version__
-    kit("render", "--out", "agent")
+    command = [sys.executable, "-c", COMMANDS]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    where, version = done.stdout.splitlines()[:2]
+    assert where.startswith(str(tmp_path / "site"))
+    assert version == __version__
     assert {path.name for path in (tmp_path / "agent").iterdir()} == {
         path.name for path in (ROOT / "deploy/fluent-bit").iterdir()
     }
-    kit("render", "--dashboards", "dashboards")
     assert (tmp_path / "dashboards/grafana/dashboards/verl-run.json").exists()
 
 
