@@ -89,6 +89,7 @@ class TestServer:
         assert found["server"].remedy == "give the user the role verl_reader"
         assert "grant the cluster privilege monitor" in found["disk"].remedy
         assert "read on verl-*" in found["privileges"].found
+        assert found["fields"].found.endswith(f" does not let user [{user}] see indices.")
 
     def test_a_wrong_password_is_all_that_is_said(self, secured: Secured) -> None:
         [found] = server.check(secured.settings(OPERATOR, elasticsearch_password="wrong-one"))
@@ -296,6 +297,10 @@ class TestWithoutAServer:
     )
     def test_a_server_without_security(self, bound: list[str], verdict: str) -> None:
         assert server.judge_open(bound).verdict == verdict
+
+    def test_without_any_index_there_is_no_shard_to_count(self) -> None:
+        health = {"status": "green", "unassigned_shards": 0, "active_shards": 0}
+        assert server.judge_health(health) == Check("health", "fine", "The kit has no index yet.")
 
     @pytest.mark.parametrize(
         ("shards", "verdict"), [(0, "fine"), (799, "fine"), (800, "watch"), (996, "watch"), (997, "wrong")]

@@ -221,6 +221,8 @@ def _deed(action: str) -> str:
             return "write records"
         case ["indices:admin", "create" | "auto_create"]:
             return "make indices"
+        case ["indices:admin", "mappings" | "resolve", *_]:
+            return "see indices"
         case ["indices:admin", "delete"]:
             return "delete indices"
         case [_, "index_template" | "component_template", verb]:
