@@ -141,7 +141,7 @@ def test_from_settings_to_a_record_and_back(
     assert section(planned.out, "Plan")[-3:] == [
         "configuration (settings.lua): localhost",
         "start of the agent: localhost",
-        "Dry run: nothing was written.",
+        "Dry run: nothing but build/ was written.",
     ]
     assert "text_per_step = 7" not in (cluster.folder / "etc" / "settings.lua").read_text()
     assert cluster.agent == pid

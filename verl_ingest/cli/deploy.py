@@ -44,19 +44,19 @@ def deploy_agents(
     target = targets.of(settings)
     _heading("Checks")
     folder = targets.build(target)
+    typer.echo(f"Rendered into {folder}, to be read.")
     with terminal.waiting("asking Elasticsearch and the nodes"):
         found = terminal.checks_as_called(preflight.checks(settings, target, folder, overwrite=overwrite))
     terminal.show(show_checks.table(found, names=show_checks.width(found)))
     if wrong := [check for check in found if check.verdict == "wrong"]:
         raise KitError(f"Nothing was changed, since {counted(len(wrong), 'thing')} must be mended first, named above.")
     _heading("Plan")
-    typer.echo(f"Rendered into {folder}, to be read.")
     assets.bring(settings, assets.Plan(dry_run=True, overwrite=overwrite, brief=True))
     with terminal.waiting("comparing what the nodes have"):
         plan = target.plan(folder)
     _tell(plan, "agents: nothing to change")
     if dry_run:
-        typer.echo("Dry run: nothing was written.")
+        typer.echo(f"Dry run: nothing but {targets.BUILD}/ was written.")
         return
     _heading("Assets")
     assets.bring(settings, assets.Plan(dry_run=False, overwrite=overwrite, brief=True))
