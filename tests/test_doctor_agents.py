@@ -12,6 +12,7 @@ import pytest
 from rich.filesize import decimal
 
 from tests import fluentbit
+from tests.deadletters import REAL
 from tests.test_lag import AGENT, BEHIND, FINE, HELD
 from tests.waiting import wait_for
 from verl_ingest.checks import agents
@@ -19,7 +20,6 @@ from verl_ingest.checks.check import Check
 from verl_ingest.settings import Agent, Deploy, Settings
 
 GB = 1_000_000_000
-REJECTED = Path(__file__).parent / "data" / "verl.records_0_records_0x7fb344113810.flb"
 
 
 def look(settings: Settings) -> dict[str, Check]:
@@ -80,8 +80,8 @@ class TestFolder:
     def test_what_it_gave_up(self, settings: Settings, state: Path) -> None:
         assert look(settings)["rejected"].verdict == "fine"
         (state / "rejected").mkdir()
-        shutil.copy(REJECTED, state / "rejected")
-        size = decimal(REJECTED.stat().st_size)
+        shutil.copy(REAL, state / "rejected")
+        size = decimal(REAL.stat().st_size)
         found = look(settings)["rejected"]
         assert (found.verdict, found.found) == ("wrong", f"The agent has given up sending 1 chunk, {size}.")
         assert found.remedy.startswith("`verl-ingest dead-letters`")
