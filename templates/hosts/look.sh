@@ -43,9 +43,12 @@ is_taken() {
         awk -v port=":$(printf '%04X' "$1")$" '$4 == "0A" && $2 ~ port {found = 1} END {exit !found}'
 }
 
-# Whether another program has a port; an agent that runs has those of its configuration.
+# Whether another program has a port; an agent that runs has those that it was started with, where these are known.
 is_anothers() {
-    is_taken "$1" && { [ -n "$stopped" ] || ! grep -Eqs "^ +(http_)?port: $1( |\$)" "$folder/fluent-bit.yaml"; }
+    is_taken "$1" || return
+    [ -z "$stopped" ] || return 0
+    started=$(tar -x -O -f "$folder/started" fluent-bit.yaml 2>/dev/null)
+    [ -n "$started" ] && ! printf '%s\n' "$started" | grep -Eq "^ +(http_)?port: $1( |\$)"
 }
 
 # What supervises it would start it again and again. LOG_BYTES: of the log at its start.
