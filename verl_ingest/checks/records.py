@@ -91,7 +91,7 @@ def _unparsed(day: Day) -> Check:
     verdict: Verdict = "fine"
     if run.unparsed >= LITTLE * run.records:
         verdict = "wrong" if run.unparsed >= MUCH * run.records else "watch"
-    remedy = "look at them in Kibana (kind: unparsed); leave files that are no logs out of `paths`"
+    remedy = f"`verl-ingest logs {run.run_id}` shows them; leave files that are no logs out of `paths`"
     return Check("unparsed", verdict, found, "" if verdict == "fine" else remedy)
 
 
