@@ -5,11 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import Elasticsearch
 
 from tests.demo_store import load
 from verl_ingest.cluster import canary
@@ -96,31 +94,6 @@ def fly(settings: Settings, target: Loader, folder: Path) -> dict[str, float]:
 
 def marks_left(client: Elasticsearch) -> int:
     return client.count(index="verl-*", query={"term": {"run_id": RUN}})["count"]
-
-
-class Starting:
-    """A server whose index of the day has just been made: its first search meets no shard yet."""
-
-    def __init__(self, client: Elasticsearch, status: int) -> None:
-        self.client, self.status, self.asked = client, status, 0
-
-    def search(self, **body: Any) -> Any:
-        self.asked += 1
-        if self.asked > 1:
-            return self.client.search(**body)
-        meta = ApiResponseMeta(self.status, "1.1", HttpHeaders(), 0.1, NodeConfig("http", "127.0.0.1", 9))
-        raise ApiError("search_phase_execution_exception", meta, {})
-
-
-def test_an_index_that_is_just_being_made_is_waited_for(
-    templated: Elasticsearch, settings: Settings, tmp_path: Path
-) -> None:
-    marks = {"gpu-1": mark(settings, node="gpu-1", nanoseconds=NOW)}
-    Loader(templated, []).write(tmp_path, marks)
-    assert list(canary.find(Starting(templated, 503), marks, within_s=20)) == ["gpu-1"]
-    with pytest.raises(ApiError):
-        list(canary.find(Starting(templated, 400), marks, within_s=20))
-    canary.sweep(templated)
 
 
 class TestFly:

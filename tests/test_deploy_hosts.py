@@ -212,9 +212,8 @@ class TestWithSecurity:
 
         pid = secured.agent
         Path("agent-password").write_text(PASSWORD)  # the file differs, the login is right
-        planned = secured.run("deploy", "--dry-run")
-        assert f"secret {secret}: localhost" in section(planned.out, "Plan")
-        assert "start of the agent: localhost" in section(planned.out, "Plan")
+        target, folder = secured.built()
+        assert target.plan(folder) == [f"secret {secret}: localhost", "start of the agent: localhost"]
         assert (secured.agent, secret.read_text()) == (pid, f"{PASSWORD}\n")
 
         secured.run("undeploy")

@@ -112,7 +112,7 @@ def test_nodes_whose_taints_keep_agents_off_are_told(cluster, tmp_path, taints, 
 def test_of_many_nodes_a_few_are_named(cluster, tmp_path):
     nodes = [f"gpu-{number}" for number in range(9)]
     cluster.change(nodes=nodes, taints={node: [TEAM] for node in nodes[2:7]})
-    assert "gpu-4 (team=rl:NoSchedule) and 2 others." in found(tmp_path)["nodes"][1]
+    assert "gpu-4 (team=rl:NoSchedule) and 2 more." in found(tmp_path)["nodes"][1]
 
 
 def test_nodes_that_are_not_ready_are_told(cluster, tmp_path):

@@ -88,6 +88,19 @@ def test_undeploy_takes_what_deploy_brought_and_leaves_the_namespace(cluster, tm
     assert not any("removal" in str(call) for call in cluster.read()["calls"])
 
 
+def test_undeploy_takes_the_secret_of_former_settings_and_no_other(cluster, tmp_path):
+    with_secret, folder = target(tmp_path, deploy=secret(tmp_path))
+    with_secret.roll_out(folder)
+    without, folder = target(tmp_path)
+    assert "secret/verl-ingest-agent: removed" in without.remove(folder, state=False)
+
+    own = {"kind": "Secret", "metadata": {"name": "verl-ingest-agent"}}
+    cluster.change(objects=cluster.read()["objects"] | {"secret/verl-ingest-agent": json.dumps(own)})
+    without.roll_out(folder)
+    assert not any("secret" in line and "removed" in line for line in without.remove(folder, state=False))
+    assert "secret/verl-ingest-agent" in cluster.read()["objects"]
+
+
 def test_undeploy_does_not_wait_for_a_node_that_is_not_ready(cluster, tmp_path):
     made, folder = target(tmp_path)
     made.roll_out(folder)

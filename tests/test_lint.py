@@ -1,11 +1,14 @@
 """The configuration's own check: silent on what is rendered, one sentence for each mistake."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
+from verl_ingest import render
+from verl_ingest.cluster import preflight, targets
 from verl_ingest.edge import fluentbit, lint
 from verl_ingest.errors import InputError
 from verl_ingest.settings import Settings
@@ -131,6 +134,18 @@ def test_each_mistake_is_named(mistake: Callable[[dict[str, Any]], None], senten
     found = config()
     mistake(found)
     assert lint.problems(found) == [sentence]
+
+
+def test_deploy_looks_at_each_configuration_that_it_rolls_out(tmp_path: Path) -> None:
+    target = targets.of(Settings(deploy={"target": "kubernetes"}))
+    render.write(tmp_path, target.files())
+    fine = next(preflight.checks(Settings(), target, tmp_path))
+    names = "agent/fluent-bit.yaml and kuberay/agent/fluent-bit.yaml"
+    assert (fine.verdict, fine.found) == ("fine", f"Nothing in {names} is unknown, nothing loses lines.")
+    one = tmp_path / "kuberay" / "agent" / "fluent-bit.yaml"
+    one.write_text(one.read_text().replace("storage.type: filesystem", "storage.type: memory"))
+    wrong = next(preflight.checks(Settings(), target, tmp_path))
+    assert wrong.verdict == "wrong" and wrong.found.startswith(f"{one}: ")
 
 
 def test_what_is_no_configuration_is_refused() -> None:

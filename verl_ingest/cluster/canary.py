@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import Elasticsearch
 from elasticsearch.helpers import bulk
 
 from verl_ingest.cluster.mark import RUN, Mark, mark
@@ -80,12 +80,7 @@ def sweep(client: Elasticsearch) -> None:
 
 def _found(client: Elasticsearch, ids: Sequence[str]) -> list[str]:
     """Return those of the ids that a search finds: what a reader sees, not only what the server has."""
-    try:
-        found = client.search(
-            index=ALL_PATTERN, query={"ids": {"values": ids}}, size=len(ids), source=False, ignore_unavailable=True
-        )
-    except ApiError as error:
-        if error.status_code != 503:
-            raise
-        return []  # the first record of a day has just made its index, which can't be searched at once
+    found = client.search(
+        index=ALL_PATTERN, query={"ids": {"values": ids}}, size=len(ids), source=False, ignore_unavailable=True
+    )
     return [hit["_id"] for hit in found["hits"]["hits"]]

@@ -13,14 +13,13 @@ from verl_ingest.cluster import hosts_files
 from verl_ingest.cluster.hosts_play import Event, finished, play
 from verl_ingest.cluster.mark import RUN, Mark
 from verl_ingest.cluster.target import Node, answering
-from verl_ingest.context.words import counted, listed
+from verl_ingest.context.words import listed, several
 from verl_ingest.edge import fluentbit
 from verl_ingest.errors import SettingsError
 from verl_ingest.lag import metrics
 from verl_ingest.settings import Settings
 
 _OLDEST = (5, 1)  # of the versions of Fluent Bit whose configuration the kit renders
-_NAMED = 3  # hosts or files that a line names
 _START = re.compile(r"fluentbit_process_start_time_seconds\S* = (\d+)")
 _CLOCK_S = 2  # of a start, as a file's time and Fluent Bit itself round it
 
@@ -49,9 +48,9 @@ class Hosts:
         hosts: dict[str, list[str]] = {}
         for event in finished(self._deploy(folder, "--check", "--diff")):
             if event.state == "changed":
-                files = f" ({_few(event.said.splitlines(), 'more file')})" if event.task == "configuration" else ""
+                files = f" ({several(event.said.splitlines())})" if event.task == "configuration" else ""
                 hosts.setdefault(f"{event.task}{files}", []).append(event.host)
-        return [f"{change}: {_names(found)}" for change, found in hosts.items()]
+        return [f"{change}: {several(found)}" for change, found in hosts.items()]
 
     def roll_out(self, folder: Path) -> Iterator[str]:
         """Yield a line for each host that was changed, as soon as its agent answers."""
@@ -141,7 +140,7 @@ class Hosts:
             for check in (self._version(facts), self._room(facts), *self._ports(facts), *self._logs(facts)):
                 verdicts.setdefault(check, []).append(host)
         for check, hosts in verdicts.items():
-            yield Check(check.name, check.verdict, f"{_names(hosts)}: {check.found}", check.remedy)
+            yield Check(check.name, check.verdict, f"{several(hosts)}: {check.found}", check.remedy)
         called = Counter(facts["node"][0] for facts in looks.values())
         for node in [node for node, count in called.items() if count > 1]:
             twins = sorted(host for host, facts in looks.items() if facts["node"][0] == node)
@@ -184,8 +183,7 @@ class Hosts:
             yield Check(
                 "logs",
                 "wrong" if none else "watch",
-                f"{user} may read {'none' if none else 'not all'} of the logs: closed to it are "
-                f"{listed(closed[:_NAMED])}{f' and {len(closed) - _NAMED} more' if len(closed) > _NAMED else ''}.",
+                f"{user} may read {'none' if none else 'not all'} of the logs: closed to it are {several(closed)}.",
                 "make it a member of the group that may (usermod -aG), or set deploy.hosts.group to that group",
             )
         else:
@@ -196,9 +194,9 @@ class Hosts:
         url = self.settings.elasticsearch_url
         if away := [host for host, answer in reached.items() if not answer]:
             remedy = "open the way in the network, or set elasticsearch_url to an address that every host reaches"
-            yield Check("way to Elasticsearch", "wrong", f"{_names(away)}: {url} can't be reached from there.", remedy)
+            yield Check("way to Elasticsearch", "wrong", f"{several(away)}: {url} can't be reached from there.", remedy)
         elif reached:
-            yield Check("way to Elasticsearch", "fine", f"{_names(list(reached))}: {url} can be reached from there.")
+            yield Check("way to Elasticsearch", "fine", f"{several(list(reached))}: {url} can be reached from there.")
 
 
 def _changes(events: Iterator[Event]) -> Iterator[str]:
@@ -217,7 +215,7 @@ def _reached(events: Sequence[Event], looks: Mapping[str, Mapping[str, Sequence[
             found, _, remedy = event.failure.partition("; ")
             yield Check("hosts", "wrong", f"{found}.", remedy.rstrip("."))
     if looks:
-        yield Check("hosts", "fine", f"{_names(list(looks))} can be reached.")
+        yield Check("hosts", "fine", f"{several(list(looks))} can be reached.")
 
 
 def _facts(text: str) -> dict[str, list[str]]:
@@ -227,16 +225,6 @@ def _facts(text: str) -> dict[str, list[str]]:
         name, _, value = line.partition(" ")
         facts.setdefault(name, []).append(value)
     return facts
-
-
-def _names(hosts: Sequence[str]) -> str:
-    """Name some hosts, and say how many more there are."""
-    return _few(hosts, "more host")
-
-
-def _few(names: Sequence[str], others: str) -> str:
-    more = [counted(len(names) - _NAMED, others)] if len(names) > _NAMED + 1 else []
-    return listed([*(names[:_NAMED] if more else names), *more])
 
 
 def _made(path: str) -> list[str]:

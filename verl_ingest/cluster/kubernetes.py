@@ -25,7 +25,7 @@ from verl_ingest.cluster.kubernetes_files import AGENT, CANARY, KINDS, REMOVAL, 
 from verl_ingest.cluster.kubernetes_pods import Pod
 from verl_ingest.cluster.mark import Mark
 from verl_ingest.cluster.target import Node, answering
-from verl_ingest.context.words import counted
+from verl_ingest.context.words import counted, several
 from verl_ingest.errors import KitError, SettingsError
 from verl_ingest.lag import metrics
 from verl_ingest.settings import Settings
@@ -106,7 +106,7 @@ class Kubernetes:
             return changes
         self._apply("-k", folder)  # as many may be out as before
         later = "not ready, so nothing was changed there; Kubernetes does it by itself when the node is back"
-        return [*changes, f"{kubernetes_nodes.some(away)}: {later}"]
+        return [*changes, f"{several(away)}: {later}"]
 
     def nodes(self, folder: Path) -> Sequence[Node]:
         """Ask each agent through the cluster's own server."""
@@ -135,7 +135,7 @@ class Kubernetes:
         if not self._has("namespace", self._namespace):
             return []
         names = self._ours()
-        if self.settings.deploy.secret_file and self._has("secret", AGENT):
+        if self._has_handed_out_secret():
             names.append(f"secret/{AGENT}")
         self._delete(*names)
         lines = [f"{name}: removed" for name in names]
@@ -186,10 +186,10 @@ class Kubernetes:
         found = f"The labels {self._labels} are those of {counted(len(nodes), 'node')}."
         yield Check("nodes", "fine" if nodes else "wrong", found, remedy)
         if away := kubernetes_nodes.not_ready(listed):
-            found = f"Of {len(nodes)}, these are not ready: {kubernetes_nodes.some(away)}; no record is tried there."
+            found = f"Of {len(nodes)}, these are not ready: {several(away)}; no record is tried there."
             yield Check("nodes", "watch", found, "see `kubectl describe node`")
         if kept_off := kubernetes_nodes.tainted(listed, self.settings.deploy.kubernetes.tolerations):
-            taints = kubernetes_nodes.some([f"{node} ({taint})" for node, taint in kept_off.items()])
+            taints = several([f"{node} ({taint})" for node, taint in kept_off.items()])
             found = f"Of {len(nodes)}, these get no agent since they have taints: {taints}."
             yield Check("nodes", "watch", found, "if they should, name the taints in deploy.kubernetes.tolerations")
 
@@ -293,6 +293,12 @@ class Kubernetes:
 
     def _has(self, kind: str, name: str) -> bool:
         return bool(self._kubectl("get", kind, name, "--ignore-not-found", "-o", "name", what=f"Looking for a {kind}"))
+
+    def _has_handed_out_secret(self) -> bool:
+        """Tell whether there is a secret of the agents that `roll_out` has made, be it with former settings."""
+        path = r"jsonpath={.metadata.labels.app\.kubernetes\.io/part-of}"
+        label = self._kubectl("get", "secret", AGENT, "--ignore-not-found", "-o", path, what="Looking for a secret")
+        return label == PART_OF.partition("=")[2]
 
     def _ours(self) -> list[str]:
         """Return the names of the objects that the kit has made, as kubectl prints them."""

@@ -3,10 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_ingest.context.words import counted
 from verl_ingest.settings import Toleration
-
-_NAMED = 3
 
 # What the pods of every DaemonSet bear by themselves.
 _ALWAYS = tuple(
@@ -47,12 +44,6 @@ def tainted(listed: Mapping[str, Any], tolerations: Sequence[Toleration]) -> dic
         if kept_off and _is_ready(node):
             found[node["metadata"]["name"]] = _written(kept_off[0])
     return found
-
-
-def some(words: Sequence[str]) -> str:
-    """Write the first three of many."""
-    others = f" and {counted(len(words) - _NAMED, 'other')}" if len(words) > _NAMED else ""
-    return ", ".join(words[:_NAMED]) + others
 
 
 def _is_ready(node: Mapping[str, Any]) -> bool:

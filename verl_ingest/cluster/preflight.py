@@ -6,7 +6,8 @@ from pathlib import Path
 from verl_ingest.checks import assets, links, login, server
 from verl_ingest.checks.check import Check, answered
 from verl_ingest.cluster.target import Target
-from verl_ingest.edge import fluentbit, lint
+from verl_ingest.context.words import listed
+from verl_ingest.edge import lint
 from verl_ingest.settings import Settings
 
 
@@ -15,19 +16,20 @@ def checks(settings: Settings, target: Target, folder: Path, *, overwrite: bool 
 
     With `overwrite` what someone else changed under the kit's names is no obstacle.
     """
-    yield from _configuration(settings)
+    yield from _configuration(folder)
     yield from _elasticsearch(settings, target, overwrite)
     yield from links.check(settings, before_apply=True, overwrite=overwrite)
     yield from answered(target.name, lambda: target.check(folder))
 
 
-def _configuration(settings: Settings) -> Iterator[Check]:
-    name = "the rendered fluent-bit.yaml"
-    found = lint.problems(lint.parse(fluentbit.render(settings), name))
-    for problem in found:
-        yield Check("configuration", "wrong", f"{name}: {problem}", "mend the settings of `agent`")
-    if not found:
-        yield Check("configuration", "fine", "Nothing in it is unknown, nothing loses lines.")
+def _configuration(folder: Path) -> Iterator[Check]:
+    rendered = sorted(folder.rglob("fluent-bit*.yaml"))
+    found = [(path, what) for path in rendered for what in lint.problems(lint.parse(path.read_text(), str(path)))]
+    for path, what in found:
+        yield Check("configuration", "wrong", f"{path}: {what}", "mend the settings of `agent`")
+    if rendered and not found:
+        names = listed([str(path.relative_to(folder)) for path in rendered])
+        yield Check("configuration", "fine", f"Nothing in {names} is unknown, nothing loses lines.")
 
 
 def _elasticsearch(settings: Settings, target: Target, overwrite: bool) -> Iterator[Check]:

@@ -3,10 +3,12 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from verl_ingest.checks import agents
 from verl_ingest.cluster.arrivals import Arrivals
 from verl_ingest.cluster.target import Node, refusal
 from verl_ingest.context import words
 from verl_ingest.lag.facts import Agent
+from verl_ingest.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,20 @@ def rows(nodes: Sequence[Node], came: Sequence[Arrivals]) -> list[Row]:
     return [
         *(Row(node.name, True, node.agent, arrivals, list(_problems(node, arrivals))) for node, arrivals in joined),
         *(Row(arrivals.host, False, None, arrivals, list(_missing(arrivals))) for arrivals in by_host.values()),
+    ]
+
+
+def traps(rows: Sequence[Row], settings: Settings) -> list[str]:
+    """Return a sentence on each version of Fluent Bit on the nodes that does something wrong, with its nodes."""
+    by_version: dict[str, list[str]] = {}
+    for row in rows:
+        if row.agent:
+            by_version.setdefault(row.agent.version, []).append(row.node)
+    judged = {version: agents.judge_version(version, settings) for version in by_version}
+    return [
+        f"{words.several(by_version[version])}: Fluent Bit {check.found} To mend: {check.remedy}."
+        for version, check in judged.items()
+        if check.verdict != "fine"
     ]
 
 

@@ -68,6 +68,11 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
+def several(words: Sequence[str]) -> str:
+    """Write a list as `listed` does; of more than three, the first three and how many more there are."""
+    return listed(words if len(words) <= 3 else [*words[:3], f"{len(words) - 3:,} more"])
+
+
 def duration(seconds: float) -> str:
     """Write a duration in its two largest units; a short one with two digits that count."""
     if seconds < 10:

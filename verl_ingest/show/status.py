@@ -12,10 +12,10 @@ from verl_ingest.context.words import DASH, counted, duration
 COLUMNS = ("agent", "up", "delivered", "dropped", "waits", "newest record", "last day", "flagged", "missing ranks")
 
 
-def render(rows: Sequence[Row], trouble: str = "") -> Group:
+def render(rows: Sequence[Row], trouble: str = "", traps: Sequence[str] = ()) -> Group:
     """Return a row a node: its agent's counters since its start, and what Elasticsearch has of it of the last day.
 
-    `trouble` is why it is not known what Elasticsearch has.
+    `trouble` is why it is not known what Elasticsearch has, `traps` what is to be known of the agents' versions.
     """
     table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("node", no_wrap=True)
@@ -27,7 +27,8 @@ def render(rows: Sequence[Row], trouble: str = "") -> Group:
     problems = [Text(problem, style="red") for problem in found]
     nodes = sum(row.is_node for row in rows)
     verdict = f"Fine: {counted(nodes, 'node')}, every agent answers." if nodes else "No node has an agent now."
-    return Group(table, *problems or [Text(verdict, style="green" if nodes else "yellow")])
+    watched = [Text(trap, style="yellow") for trap in traps]
+    return Group(table, *problems or [Text(verdict, style="green" if nodes else "yellow")], *watched)
 
 
 def _agent(row: Row) -> list[str]:
