@@ -275,6 +275,16 @@ class TestTarget:
         assert target.remove(folder, state=True) == ["volume checkout_agent: removed"]
         assert json.loads(engine.read_text())["volumes"] == []
 
+    def test_a_stack_without_the_agent(self, engine: Path, checkout: Path, target: Compose, folder: Path) -> None:
+        text = (checkout / ".env").read_text()
+        (checkout / ".env").write_text(text.replace("COMPOSE_PROFILES=agent,dashboards", "COMPOSE_PROFILES=dashboards"))
+        (found,) = [check for check in target.check(folder) if check.name == "agent"]
+        assert (found.verdict, found.found) == ("watch", "COMPOSE_PROFILES in .env leaves out the agent.")
+        assert target.nodes(folder) == []
+        with pytest.raises(KitError, match="leaves out the agent, so no record can arrive; add agent to it"):
+            target.tried(folder)
+        assert target.remove(folder, state=True) == ["volume checkout_agent: removed"]
+
     def make_up(self) -> subprocess.CompletedProcess[str]:
         """Run what `make up` runs."""
         environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -58,7 +58,7 @@ def _answer(state: dict[str, Any], words: list[str]) -> str:
             return f"Docker Compose version v{state['compose']}\n"
         case ["compose", "config", "--services"]:
             return "".join(f"{name}\n" for name in _services())
-        case ["compose", "config", "--format", "json"]:
+        case ["compose", "--profile", "*", "config", "--format", "json"]:
             return json.dumps({"volumes": {"agent": {"name": f"{Path.cwd().name}_agent"}}})
         case ["compose", "up", "--detach", "--wait", *rest]:
             return _up(state, [word for word in rest if not word.startswith("--")])

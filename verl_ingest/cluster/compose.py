@@ -23,7 +23,8 @@ from verl_ingest.settings import Deploy, Grafana, Settings
 CHECKOUT = Path()  # the working folder, in which build/ is
 RUNS = "/data/runs"  # where the agent's container has the folder VERL_RUNS
 AGENT = "fluent-bit"
-DASHBOARDS = "dashboards"  # the profile of Kibana, Grafana and Prometheus
+AGENTS, DASHBOARDS = "agent", "dashboards"  # the profiles of Fluent Bit; of Kibana, Grafana and Prometheus
+_NO_AGENT = "COMPOSE_PROFILES in .env leaves out the agent"
 OLDEST_COMPOSE, OLDEST_FLUENT_BIT = (2, 24), (5, 1, 3)
 _REMEDY = "see `docker compose ps` and `docker compose logs`"
 _ENVIRONMENT = "rendered.env"  # of the containers that read what is rendered
@@ -50,8 +51,8 @@ class Compose:
         values = self._stack.model_dump(mode="json", exclude_defaults=True)
         files["settings.yml"] = _HEAD + yaml.safe_dump(values, sort_keys=False, width=120)
         files["links.env"] = _environment(
-            VERL_INGEST_KIBANA_URL=self._settings.kibana_url or (KIBANA if has_dashboards() else None),
-            VERL_INGEST_GRAFANA_URL=self._settings.grafana_url or (GRAFANA if has_dashboards() else None),
+            VERL_INGEST_KIBANA_URL=self._settings.kibana_url or (KIBANA if has(DASHBOARDS) else None),
+            VERL_INGEST_GRAFANA_URL=self._settings.grafana_url or (GRAFANA if has(DASHBOARDS) else None),
         )
         return files | {
             _GIVEN: _environment(RENDERED=_digest({})),
@@ -62,7 +63,8 @@ class Compose:
         """Look for Docker, Compose and the folder of runs, and at what .env and the settings say of them."""
         if not (CHECKOUT / ".env").exists():
             return [Check("stack", "wrong", "There is no .env here.", "run `make up` in a checkout of the kit first")]
-        return [*_engine(), *self._runs(), *_fluent_bit()]
+        found = [*_engine(), *self._runs(), *_fluent_bit()]
+        return found if has(AGENTS) else [*found, Check("agent", "watch", f"{_NO_AGENT}.", f"add {AGENTS} to it")]
 
     def plan(self, folder: Path) -> Sequence[str]:
         """Return a line for each service that is not as docker-compose.yml, .env and the folder say."""
@@ -75,7 +77,9 @@ class Compose:
         return [f"{service}: {what}" for service, what in changes]
 
     def nodes(self, folder: Path) -> Sequence[Node]:
-        """Ask the agent on its loopback port."""
+        """Ask the agent on its loopback port; where the stack is to have none, there is no node."""
+        if not has(AGENTS):
+            return []
         try:
             return [Node(self._node, metrics.read(self._stack))]
         except KitError as error:
@@ -83,6 +87,8 @@ class Compose:
 
     def tried(self, folder: Path) -> Sequence[str]:
         """Return every node, each of which must have an agent that answers."""
+        if not has(AGENTS):
+            raise KitError(f"{_NO_AGENT}, so no record can arrive; add {AGENTS} to it.")
         return answering(self.nodes(folder))
 
     def write(self, folder: Path, marks: Mapping[str, Mark]) -> None:
@@ -114,7 +120,8 @@ class Compose:
             _compose("rm", "--stop", "--force", AGENT)
             removed.append(f"{AGENT}: removed")
         if state:
-            volume = json.loads(_compose("config", "--format", "json"))["volumes"]["agent"]["name"]
+            every = _compose("--profile", "*", "config", "--format", "json")  # else volumes that none uses are left out
+            volume = json.loads(every)["volumes"]["agent"]["name"]
             _docker("volume", "rm", "--force", volume)  # force: it may not be there
             removed.append(f"volume {volume}: removed")
         return removed
@@ -173,8 +180,9 @@ def _environment(**variables: str | None) -> str:
     return _HEAD + "".join(f"{name}={value}\n" for name, value in variables.items() if value)
 
 
-def has_dashboards() -> bool:
-    return DASHBOARDS in compose.values(CHECKOUT).get("COMPOSE_PROFILES", "").split(",")
+def has(profile: str) -> bool:
+    """Tell whether .env lets the stack have the services of a profile."""
+    return profile in compose.values(CHECKOUT).get("COMPOSE_PROFILES", "").split(",")
 
 
 def _digest(files: Mapping[str, str]) -> str:

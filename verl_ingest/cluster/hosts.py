@@ -39,7 +39,7 @@ class Hosts:
 
     def check(self, folder: Path) -> Sequence[Check]:
         """Look at each host: does it answer, Fluent Bit's version, room, the logs, the way to Elasticsearch."""
-        events = list(self._play(folder, "look"))
+        events = sorted(self._play(folder, "look"), key=lambda event: event.host)  # they answer in any order
         looks = {event.host: _facts(event.said) for event in events if event.task == "look" and event.state == "ok"}
         return [*_reached(events, looks), *self._judge(looks), *self._elasticsearch(events)]
 

@@ -4,7 +4,7 @@ import sys
 
 from verl_ingest import settings
 from verl_ingest.cluster import targets
-from verl_ingest.cluster.compose import CHECKOUT, GRAFANA, KIBANA, PAGES, Compose, has_dashboards
+from verl_ingest.cluster.compose import CHECKOUT, DASHBOARDS, GRAFANA, KIBANA, PAGES, Compose, has
 from verl_ingest.errors import KitError
 from verl_ingest.local import compose
 
@@ -22,7 +22,7 @@ def main() -> None:
     except KitError as error:
         sys.exit(f"error: {error}")
     addresses = [("runs and steps", f"{PAGES}/runs", "verl", "VERL_SERVICE_PASSWORD")]
-    if has_dashboards():
+    if has(DASHBOARDS):
         addresses.append(("Kibana", KIBANA, compose.USERNAME, "ELASTIC_PASSWORD"))
         addresses.append(("Grafana", GRAFANA, "admin", "GRAFANA_PASSWORD"))
     addresses.append(("Elasticsearch", compose.URL, compose.USERNAME, "ELASTIC_PASSWORD"))
