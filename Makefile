@@ -8,6 +8,9 @@ IN_VENV := $(VENV)/bin
 ELASTICSEARCH_VERSION := 8.19.21
 ALSO_ELASTICSEARCH := 9.1.10
 
+# Each worker has a server of its own (1 GB); in the files' order, so that the long ones do not come last.
+AT_ONCE := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+
 say = @printf '\n== %s ==\n' "$(1)"
 
 .PHONY: help
@@ -37,9 +40,9 @@ ifdef ELASTICSEARCH_URL
 	$(IN_VENV)/pytest
 else
 	$(call say,All tests on Elasticsearch $(ELASTICSEARCH_VERSION))
-	VERL_TEST_ES_VERSION=$(ELASTICSEARCH_VERSION) $(IN_VENV)/pytest
+	VERL_TEST_ES_VERSION=$(ELASTICSEARCH_VERSION) $(IN_VENV)/pytest $(AT_ONCE)
 	$(call say,Server tests on Elasticsearch $(ALSO_ELASTICSEARCH))
-	VERL_TEST_ES_VERSION=$(ALSO_ELASTICSEARCH) $(IN_VENV)/pytest -m server
+	VERL_TEST_ES_VERSION=$(ALSO_ELASTICSEARCH) $(IN_VENV)/pytest -m server $(AT_ONCE)
 endif
 
 .PHONY: check
