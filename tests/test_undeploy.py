@@ -19,7 +19,7 @@ from verl_ingest.query import elastic
 from verl_ingest.retention import pins, store
 from verl_ingest.retention.pins import Pin
 
-YEAR = 2021 + os.getpid() % 5
+YEAR = 1987 + os.getpid() % 5
 DAY = f"verl-{YEAR}.02.01"
 
 pytestmark = pytest.mark.server
@@ -32,7 +32,7 @@ def mine(templated: Elasticsearch, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Slurm, "remove", lambda *_, state: [])
     for module in (store, elastic):
-        monkeypatch.setattr(module, "ALL_PATTERN", f"verl-{YEAR}.*")
+        monkeypatch.setattr(module, "ALL_PATTERN", f"{DAY}*")
     monkeypatch.setattr(state, "INDEX", f"{state.INDEX}_undeploy_{YEAR}")
     monkeypatch.setattr(deploy, "STEPS_INDEX", f"verl_steps_undeploy_{YEAR}")
     yield templated
