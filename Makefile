@@ -71,9 +71,9 @@ grafana: setup ## Ask Grafana's own code where the dashboards' links lead; needs
 	$(IN_VENV)/python -m tests.grafana_links
 
 .PHONY: bench
-bench: setup ## Measure loading, storage and queries
+bench: setup ## Measure loading, storage and queries; ARGS='scale --lines 10000000' for what takes longer
 	$(call say,Benchmarks)
-	$(IN_VENV)/python -m bench.run
+	$(IN_VENV)/python -m bench.run $(ARGS)
 
 .PHONY: chaos
 chaos: setup ## Kill, stop, refuse and rotate for ten minutes; is nothing lost, nothing twice?

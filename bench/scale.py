@@ -61,6 +61,7 @@ def measure(client: Elasticsearch, folder: Path, settings: Settings, *, records:
             number += 1
         client.indices.refresh(index="verl-*")
         wait_for(lambda: not _merges(client), timeout=REST_S, what="end of merges")
+        _ask(client, records=loaded, number=number)  # a server that has just loaded is cold
         found.append(_ask(client, records=loaded, number=number))
     return found[0], found[1]
 
