@@ -10,7 +10,7 @@ from tests.documents import START, Document, index_of
 from verl_ingest.catalog import fields, metrics
 from verl_ingest.context import step
 from verl_ingest.demo import logs
-from verl_ingest.index import mappings
+from verl_ingest.index import mappings, state
 from verl_ingest.load import files, pipeline
 from verl_ingest.normalise.lua import Normaliser
 from verl_ingest.query.elastic import ElasticStore
@@ -23,7 +23,8 @@ DEMO = "ask-demo"
 @pytest.fixture(scope="session")
 def templated(elasticsearch: Elasticsearch) -> Elasticsearch:
     """The client of a server that has the kit's templates."""
-    for template in mappings.templates(fields.load(), metrics.load().explicit_names(), documents_per_day=1_000_000):
+    of_catalogues = mappings.templates(fields.load(), metrics.load().explicit_names(), documents_per_day=1_000_000)
+    for template in (*of_catalogues, state.template()):
         if template.kind == "component_template":
             elasticsearch.cluster.put_component_template(name=template.name, **template.body)
         else:

@@ -7,6 +7,7 @@ import pwd
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -379,10 +380,12 @@ def test_another_agent_on_the_port_is_not_taken_for_ours(
     with subprocess.Popen(other, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as stranger:
         try:
             wait_for(lambda: answers(cluster.ports[1]), timeout=10, what="the other Fluent Bit")
+            began = time.monotonic()  # programs are told apart by their starts, to 2 s
             assert "The agent does not run" in cluster.problem()
             render.write(cluster.folder / "etc", {"agent.sh": (folder / "agent.sh").read_text()})
             copy = {name.removeprefix("agent/"): text for name, text in target.files().items() if "agent/" in name}
             render.write(cluster.folder / "etc", copy)
+            wait_for(lambda: time.monotonic() > began + 4, timeout=10, what="a start that is later")
             subprocess.run(["sh", cluster.folder / "etc" / "agent.sh", "start"], check=True, timeout=30)
             assert f"Another program answers on port {cluster.ports[1]}; " in cluster.problem()
         finally:

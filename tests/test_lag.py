@@ -176,6 +176,14 @@ class TestMetrics:
                 settings.model_copy(update={"agent": settings.agent.model_copy(update={"metrics_port": port})})
             )
 
+    def test_an_agent_that_has_just_started_is_asked_again(self, settings: Settings, monkeypatch) -> None:
+        waits: list[float] = []
+        monkeypatch.setattr(metrics, "sleep", waits.append)
+        with web_server(404) as port, pytest.raises(KitError, match="it answers 404"):
+            agent = settings.agent.model_copy(update={"metrics_port": port})
+            metrics.read(settings.model_copy(update={"agent": agent}))
+        assert waits == list(metrics.STARTS_S)
+
     def test_a_real_agent_that_is_refused_after_it_delivered(self, tmp_path: Path, fluent_bit: str) -> None:
         """Such as one whose key was revoked."""
         server = web_server(200)

@@ -4,8 +4,11 @@ import re
 import urllib.request
 from collections.abc import Sequence
 from datetime import datetime
+from http import HTTPStatus
 from http.client import HTTPException
+from time import sleep
 from typing import NamedTuple
+from urllib.error import HTTPError
 
 from verl_ingest.errors import KitError
 from verl_ingest.lag.facts import Agent
@@ -14,6 +17,7 @@ from verl_ingest.settings import Settings
 # As text: only there each counter has the time when it last changed.
 PATH = "/api/v2/metrics"
 TIMEOUT_S = 5
+STARTS_S = (0.2, 0.4, 0.8, 1.6)  # an agent that has just started answers 404 until it has counted something
 _LINE = re.compile(r"(\S+)Z fluentbit_(\w+?)(?:\{(.*)\})? = (\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -22,17 +26,29 @@ def read(settings: Settings) -> Agent:
     """Return the counters of the agent on this node; raises KitError where none answers."""
     address = f"127.0.0.1:{settings.agent.metrics_port}"
     try:
-        with urllib.request.urlopen(f"http://{address}{PATH}", timeout=TIMEOUT_S) as answer:
-            text = answer.read().decode(errors="replace")
+        text = _get(address)
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", error)
-        why = getattr(reason, "strerror", None) or str(reason) or "it hangs up"
+        why = getattr(reason, "strerror", None) or str(reason)
+        if isinstance(error, HTTPError):
+            why = f"it answers {error.code}"
         raise KitError(
             f"No agent answers at {address} ({why}); start Fluent Bit on this node, or set agent.metrics_port."
         ) from None
     if "fluentbit_build_info" not in text:
         raise KitError(f"What answers at {address} is not Fluent Bit; set agent.metrics_port.")
     return parse(text)
+
+
+def _get(address: str, waits_s: Sequence[float] = STARTS_S) -> str:
+    try:
+        with urllib.request.urlopen(f"http://{address}{PATH}", timeout=TIMEOUT_S) as answer:
+            return answer.read().decode(errors="replace")
+    except HTTPError as error:
+        if error.code != HTTPStatus.NOT_FOUND or not waits_s:
+            raise
+    sleep(waits_s[0])
+    return _get(address, waits_s[1:])
 
 
 def parse(text: str) -> Agent:
