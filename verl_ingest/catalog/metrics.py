@@ -1,6 +1,6 @@
 """Load and check metrics.yml, and find the metric behind a name as it stands in a log."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from typing import Any, TypeVar
@@ -80,6 +80,10 @@ class Metric:
     causes: tuple[str, ...] = ()
     first_action: str | None = None
     golden: bool = False
+
+    def spelling(self, there: Container[str]) -> str | None:
+        """Return the best of its exact names that is there, None where none is."""
+        return next((name for name in self.names if name in there), None)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def _is_bad(at: int, tracks: Sequence[Track], first: int, catalogue: Catalogue) 
 
 def _tracks(levels: Mapping[str, Levels], catalogue: Catalogue) -> list[Track]:
     """Return the levels of each of the golden six that is there, by its best spelling."""
-    spelt = {next((name for name in metric.names if name in levels), None): metric for metric in catalogue.golden}
+    spelt = {metric.spelling(levels): metric for metric in catalogue.golden}
     return [_track(name, metric, levels[name]) for name, metric in spelt.items() if name is not None]
 
 

@@ -197,7 +197,6 @@ def _golden(values: dict[str, float], catalogue: Catalogue) -> dict[str, float]:
     """Return the best spelling's value of each of the golden six."""
     found = {}
     for metric in catalogue.golden:
-        spelt = next((name for name in metric.names if name in values), None)
-        if spelt is not None:
+        if (spelt := metric.spelling(values)) is not None:
             found[metric.name] = values[spelt]
     return found
