@@ -365,7 +365,7 @@ class Kubernetes:
         port = self.settings.agent.metrics_port
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod.name}:{port}/proxy{metrics.PATH}"
         done = self._attempt("get", "--raw", path)
-        if done.returncode or "fluentbit_build_info" not in done.stdout:
+        if done.returncode or not metrics.is_fluent_bits(done.stdout):
             why = f"The agent in the pod {pod.name} does not answer ({words(done)}); see `kubectl logs {pod.name}`."
             return Node(pod.node, None, pod.problem or why)
         return Node(pod.node, metrics.parse(done.stdout))

@@ -236,7 +236,7 @@ def _node(job: str, lines: Sequence[str]) -> Node:
     """Return what a task of `node.sh status` has said: `node NAME answers` and its metrics, or `node NAME silent`."""
     name = next(line.split()[1] for line in lines if line.startswith("node "))
     text = "\n".join(lines)
-    if "fluentbit_build_info" in text:
+    if metrics.is_fluent_bits(text):
         return Node(name, metrics.parse(text))
     return Node(
         name, None, f"No agent answers on {name} in job {job}; see what the job's standard error says of verl-ingest."

@@ -35,7 +35,7 @@ def read(settings: Settings) -> Agent:
         raise KitError(
             f"No agent answers at {address} ({why}); start Fluent Bit on this node, or set agent.metrics_port."
         ) from None
-    if "fluentbit_build_info" not in text:
+    if not is_fluent_bits(text):
         raise KitError(f"What answers at {address} is not Fluent Bit; set agent.metrics_port.")
     return parse(text)
 
@@ -49,6 +49,11 @@ def _get(address: str, waits_s: Sequence[float] = STARTS_S) -> str:
             raise
     sleep(waits_s[0])
     return _get(address, waits_s[1:])
+
+
+def is_fluent_bits(text: str) -> bool:
+    """Tell whether an answer is one that `parse` reads."""
+    return "fluentbit_build_info" in text
 
 
 def parse(text: str) -> Agent:
