@@ -15,13 +15,11 @@ from typing import Any
 
 import orjson
 import pytest
-import trustme
 import yaml
 from elasticsearch import Elasticsearch
 
-from tests import certificates
 from tests.command import Outcome
-from tests.conftest import ES_URL, ES_VERSION
+from tests.secured import OPERATOR, PASSWORD, Secured, apply_templates
 from tests.test_upgrade import body, older
 from tests.waiting import wait_for
 from verl_ingest import render, settings
@@ -30,15 +28,13 @@ from verl_ingest.cluster.mark import RUN
 from verl_ingest.cluster.target import Target
 from verl_ingest.edge.trial import free_port
 from verl_ingest.errors import KitError
-from verl_ingest.index import client, roles
-from verl_ingest.local import elasticsearch as local
+from verl_ingest.index import client
 from verl_ingest.settings import Settings
 
 # As nobody but the user of these tests, whom no host needs to let become root.
 LOCAL = (
     "localhost ansible_connection=local ansible_become=false ansible_python_interpreter='{{ ansible_playbook_python }}'"
 )
-PASSWORD = "right-password"
 
 
 @dataclass
@@ -171,25 +167,15 @@ def test_from_settings_to_a_record_and_back(
 
 
 class TestWithSecurity:
-    @pytest.fixture(scope="class")
-    @staticmethod
-    def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-        """Settings with the login of an admin on a server that speaks HTTPS and has the kit's roles."""
-        if ES_URL:
-            pytest.skip("needs a server of its own with security on, and ELASTICSEARCH_URL names another")
-        authority, path = trustme.CA(), tmp_path_factory.mktemp("tls") / "authority.pem"
-        authority.cert_pem.write_to_path(path)
-        users = [local.User(role, PASSWORD, (role,)) for role in roles.BODIES]
-        with local.running(ES_VERSION, users=users, roles=roles.BODIES, tls=certificates.local(authority)) as running:
-            yield Settings(
-                elasticsearch_url=running.url.replace("127.0.0.1", "localhost"),
-                elasticsearch_username="verl_admin",
-                elasticsearch_password=PASSWORD,
-                elasticsearch_ca_certs=path,
-            )
+    @pytest.fixture
+    def server(self, secured: Secured) -> Settings:
+        """Settings with the login of an admin on that server; it has the kit's templates."""
+        with secured.client(OPERATOR) as operator:
+            apply_templates(operator)
+        return secured.settings("verl_admin")
 
     @pytest.fixture
-    def secured(self, cluster: Cluster, server: Settings, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    def with_login(self, cluster: Cluster, server: Settings, monkeypatch: pytest.MonkeyPatch) -> Cluster:
         """The cluster, on that server; the agents' secret is a file of this folder."""
         monkeypatch.setenv("ELASTICSEARCH_PASSWORD", PASSWORD)
         (cluster.folder / "agent-password").write_text(f"{PASSWORD}\n")
@@ -202,37 +188,39 @@ class TestWithSecurity:
         cluster.values["deploy"]["secret_file"] = "agent-password"
         return cluster
 
-    def test_the_secret_and_the_certificate_go_along(self, secured: Cluster) -> None:
-        secured.write()
-        done = secured.run("deploy")
+    def test_the_secret_and_the_certificate_go_along(self, with_login: Cluster) -> None:
+        with_login.write()
+        done = with_login.run("deploy")
         assert (done.code, done.err) == (0, "")
         assert section(done.out, "A record from each node")[0].startswith(platform.node())
-        secret = secured.folder / "etc" / "secret"
+        secret = with_login.folder / "etc" / "secret"
         assert (secret.stat().st_mode & 0o777, secret.read_text()) == (0o400, f"{PASSWORD}\n")
         assert PASSWORD not in "".join(path.read_text() for path in Path("build").rglob("*") if path.is_file())
 
-        pid = secured.agent
+        pid = with_login.agent
         Path("agent-password").write_text(PASSWORD)  # the file differs, the login is right
-        target, folder = secured.built()
+        target, folder = with_login.built()
         assert target.plan(folder) == [f"secret {secret}: localhost", "start of the agent: localhost"]
-        assert (secured.agent, secret.read_text()) == (pid, f"{PASSWORD}\n")
+        assert (with_login.agent, secret.read_text()) == (pid, f"{PASSWORD}\n")
 
-        secured.run("undeploy")
+        with_login.run("undeploy")
         assert not secret.exists()
 
-    def test_a_missing_privilege_is_named_and_nothing_is_done(self, secured: Cluster) -> None:
-        secured.write(elasticsearch_username="verl_reader")
-        done = secured.run("deploy")
+    def test_a_missing_privilege_is_named_and_nothing_is_done(self, with_login: Cluster) -> None:
+        with_login.write(elasticsearch_username="verl_reader")
+        done = with_login.run("deploy")
         assert done.code == 1
         assert "manage_index_templates" in done.out
         assert done.err.startswith("error: Nothing was changed, since ")
-        assert not (secured.folder / "etc").exists()
+        assert not (with_login.folder / "etc").exists()
 
-    def test_a_stale_template_is_in_the_plan_and_a_strangers_is_kept(self, secured: Cluster, server: Settings) -> None:
-        secured.write()
+    def test_a_stale_template_is_in_the_plan_and_a_strangers_is_kept(
+        self, with_login: Cluster, server: Settings
+    ) -> None:
+        with_login.write()
         with client.connect(server) as connected:
             older(connected)
-            planned = secured.run("deploy", "--dry-run")
+            planned = with_login.run("deploy", "--dry-run")
             assert planned.code == 0
             plan = section(planned.out, "Plan")
             assert "index template verl: to be updated" in plan
@@ -242,16 +230,16 @@ class TestWithSecurity:
 
             stranger = {"index_patterns": ["verl-2*"], "priority": 500}
             connected.indices.put_index_template(name="verl", body=stranger)
-            done = secured.run("deploy")
+            done = with_login.run("deploy")
             assert done.code == 1
             assert "index template verl" in done.out + done.err
-            planned = secured.run("deploy", "--dry-run", "--overwrite")
+            planned = with_login.run("deploy", "--dry-run", "--overwrite")
             assert (planned.code, planned.err) == (0, "")
             overwritten = "index template verl: to be updated (not written by verl-ingest)"
             assert overwritten in section(planned.out, "Plan")
             [kept] = connected.indices.get_index_template(name="verl")["index_templates"]
             assert kept["index_template"]["index_patterns"] == ["verl-2*"]
-        assert not (secured.folder / "etc").exists()
+        assert not (with_login.folder / "etc").exists()
 
 
 @dataclass(frozen=True)

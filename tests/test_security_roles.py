@@ -75,8 +75,6 @@ def test_an_admin_audits_repairs_and_summarises(secured: Secured, loaded: str, l
 
 def test_a_running_server_reads_what_is_appended_to_its_file(secured: Secured):
     """As who operates it does, with the file as it is rendered; here under other names."""
-    with secured.roles.open("a") as file:
-        file.write(re.sub(r"^verl_", "late_", roles.file(), flags=re.MULTILINE))
 
     def is_known() -> bool:
         operator.security.clear_cached_roles(name=LATE)  # a look just before the server reads it hides it for good
@@ -87,6 +85,8 @@ def test_a_running_server_reads_what_is_appended_to_its_file(secured: Secured):
 
     with secured.client(OPERATOR) as operator, secured.client(LATE) as late:
         assert not is_known()
+        with secured.roles.open("a") as file:
+            file.write(re.sub(r"^verl_", "late_", roles.file(), flags=re.MULTILINE))
         wait_for(is_known, timeout=120, what="reading of roles.yml by the server")
 
 
